@@ -1,0 +1,3 @@
+"""steelyard: rewards for GRPO / RLVR training."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,83 @@
+"""The only door to time.
+
+Everything that needs to know how long something took, or when it happened, is handed a `Clock`.
+Durations come from a monotonic clock; `unix` is for records that people read. Tests hand in
+`steelyard.testing.FakeClock` and tick by hand.
+
+`Clocks` is what a stopwatch found out about one attempt. `None` means *not measured*, never zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Seconds: TypeAlias = float
+
+
+class Timer(Protocol):
+    """A call that has been asked for and can still be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; a second time changes nothing."""
+
+
+class Clock(Protocol):
+    """What the library may ask of time."""
+
+    def now(self) -> Seconds:
+        """Monotonic seconds since an arbitrary start."""
+
+    def unix(self) -> Seconds:
+        """Seconds since 1970-01-01 UTC, for records."""
+
+    def call_later(self, delay_s: Seconds, callback: Callable[[], object]) -> Timer:
+        """Call `callback` in the running event loop after `delay_s`."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> Seconds:
+        """Monotonic seconds since an arbitrary start."""
+        return time.monotonic()
+
+    def unix(self) -> Seconds:
+        """Seconds since 1970-01-01 UTC."""
+        return time.time()
+
+    def call_later(self, delay_s: Seconds, callback: Callable[[], object]) -> Timer:
+        """Call `callback` in the running event loop after `delay_s`."""
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The clocks of one attempt, in seconds; `None` where nobody measured.
+
+    Parameters
+    ----------
+    queued_s, service_s
+        The scheduler's: ready to started, started to ended. `service_s` is what pricing reads.
+    spawn_s, wall_s, reap_s
+        A boundary's: asked to first instruction, first instruction to end, kill to gone.
+    cpu_s, run_delay_s, blocked_s
+        A boundary's or worker's: user plus system time of all descendants, runnable but not
+        running, and the rest.
+    censored
+        Whether the attempt was cut, by whoever cut it. Independent of the verdict: a cut attempt
+        is a right-censored duration whatever was said about the rollout.
+    """
+
+    queued_s: Seconds | None = None
+    service_s: Seconds | None = None
+    spawn_s: Seconds | None = None
+    wall_s: Seconds | None = None
+    reap_s: Seconds | None = None
+    cpu_s: Seconds | None = None
+    run_delay_s: Seconds | None = None
+    blocked_s: Seconds | None = None
+    censored: bool = False

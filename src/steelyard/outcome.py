@@ -1,0 +1,265 @@
+"""What leaves: verdicts, attempts, scores; and the signature that every reward has.
+
+A verdict is one of three, and a failure is never a number:
+
+| verdict | said when | in its group |
+|---|---|---|
+| `Scored` | the reward judged; also every end that the candidate brought about, at the floor | votes |
+| `Abstained` | the reward does not apply to this row: a function of its columns alone | votes with its other parts |
+| `Unscored` | the machinery failed, on evidence that the completion cannot produce | does not vote, advantage 0 |
+
+Rewards make `Scored` and `Abstained`; only the scheduler makes `Unscored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+from steelyard.clock import Clocks, Seconds
+from steelyard.errors import UnscoredValueError
+from steelyard.rollout import Group, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The reward judged.
+
+    Parameters
+    ----------
+    value
+        The reward: a finite number.
+    code
+        Why it is not full marks, as one word from `docs/codes.md`; `None` for full marks.
+    reason
+        The same for a person.
+    integrity
+        How far the judgement can be trusted where code ran: `isolated`, `cooperative`; else `None`.
+    """
+
+    value: float
+    code: str | None = None
+    reason: str | None = None
+    integrity: str | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """This reward does not apply to this row, by its columns alone."""
+
+    reason: str
+
+    def __float__(self) -> NoReturn:
+        raise UnscoredValueError(
+            f"an abstained rollout has no value ({self.reason}); leave it out of the sum"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """The machinery failed: nothing is known about the completion."""
+
+    boundary: str
+    cause: str
+
+    def __float__(self) -> NoReturn:
+        raise UnscoredValueError(
+            f"an unscored rollout has no value ({self.boundary}: {self.cause}); "
+            "it does not vote and gets advantage 0"
+        )
+
+
+Verdict: TypeAlias = Scored | Abstained | Unscored
+Judgement: TypeAlias = Scored | Abstained
+
+
+class End(StrEnum):
+    """How an attempt ended."""
+
+    FINISHED = "finished"
+    RAISED = "raised"  # the reward raised, or returned what no reward may
+    CUT = "cut"  # by a limit, which `Attempt.limit` names
+    LOST = "lost"  # contact lost after the first instruction
+    NEVER_STARTED = "never_started"
+
+
+class Attempt(NamedTuple):
+    """One call of one part on 1 to n rollouts, with its clocks, once.
+
+    Parameters
+    ----------
+    id
+        Unique in its run; given when it is recorded.
+    part
+        The part's name.
+    ordinal
+        0 for the first try at these rollouts, then 1, 2.
+    members
+        The rollouts' places in the input.
+    clocks
+        What was measured.
+    end
+        How it ended.
+    limit
+        The limit that cut it, if one did.
+    evidence
+        What the verdict was made from, for whoever asks later.
+    """
+
+    id: int
+    part: str
+    ordinal: int
+    members: Sequence[int]
+    clocks: Clocks
+    end: End = End.FINISHED
+    limit: str | None = None
+    evidence: Mapping[str, Any] | None = None
+
+
+class Score(NamedTuple):
+    """A verdict with its provenance."""
+
+    key: Key
+    ordinal: int
+    part: str
+    identity: str
+    verdict: Verdict
+    attempt: int | None
+    """The id of the attempt that decided it; `None` where no attempt was needed (a bad row)."""
+
+    def __float__(self) -> float:
+        return float(self.verdict)
+
+
+class ScoredGroup(NamedTuple):
+    """A group that has left: totals in input order, and every part's scores in the same order."""
+
+    group: Group
+    totals: Sequence[Verdict]
+    parts: Mapping[str, Sequence[Score]]
+    advantages: Sequence[float] | None = None
+    """One per rollout; `None` under schemes that need the whole batch."""
+
+
+class How(Enum):
+    """How a reward is run."""
+
+    INLINE = "inline"
+    """Ours, cheap, its cost bounded by the size of its input: whole chunks in one call."""
+    WORKER = "worker"
+    """Synchronous Python that may hang or crash: in killable processes."""
+    ASYNC = "async"
+    """A boundary, a judge, the network: tasks in the event loop."""
+
+
+class Takes(Enum):
+    """What one call of a reward is given."""
+
+    ROLLOUT = "rollout"
+    BATCH = "batch"
+    GROUP = "group"
+
+
+class Limiter(Protocol):
+    """Limits for a test, fixed or learnt; `test` is the content hash of the test."""
+
+    def limit(self, part: str, test: str) -> Seconds:
+        """CPU seconds that an attempt may use."""
+
+    def observe(self, part: str, test: str, cpu_s: Seconds, *, passed: bool, censored: bool) -> None:
+        """Learn from an attempt that ended."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What a reward may know about the attempt it serves.
+
+    Parameters
+    ----------
+    deadline_s
+        Seconds this attempt may take; the boundary or judge cuts there and reports, the scheduler's
+        own cut comes later and is a backstop.
+    limiter
+        Where limits come from, if they are not fixed.
+    report
+        Takes the boundary's clocks: they reach the attempt also when the verdict is `Scored`.
+    """
+
+    deadline_s: Seconds | None = None
+    limiter: Limiter | None = None
+    report: Callable[[Clocks], None] = lambda _clocks: None
+
+
+class Reward(Protocol):
+    """A question about one completion, a batch of them, or a group.
+
+    Rewards are values with a `__call__`; nothing is subclassed. `steelyard.reward` turns a function
+    into one.
+    """
+
+    @property
+    def name(self) -> str:
+        """The word for it on the command line, in records and in metrics."""
+
+    @property
+    def identity(self) -> str:
+        """Changes whenever a verdict could: it names the rules and the settings."""
+
+    @property
+    def how(self) -> How:
+        """How it is run."""
+
+    @property
+    def takes(self) -> Takes:
+        """What one call is given."""
+
+    @property
+    def floor(self) -> float:
+        """Its lowest value: what an unreadable, cut or crashed completion gets."""
+
+    @property
+    def depends_on(self) -> str:
+        """What else the verdict depends on: `content` (default), `group`, `randomness`, `time`."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns it reads; a run without one of them in any row is refused."""
+
+    def lint(self, columns: Mapping[str, Any]) -> str | None:
+        """Say what is wrong with a row's columns, or `None`: pure, fast, before anything is judged."""
+
+    def applies(self, columns: Mapping[str, Any]) -> bool:
+        """Whether the reward applies to this row, decided before its completion is read."""
+
+    async def canary(self) -> bool | None:
+        """Judge a row of known verdict: whether the machinery is sound; `None` if there is none."""
+
+    def __call__(self, given: Any, context: Context, /) -> Any | Awaitable[Any]:  # noqa: ANN401
+        """Judge: a rollout to one judgement; a batch or a group to as many, in order."""
+
+
+class Part(NamedTuple):
+    """One reward of a recipe.
+
+    Parameters
+    ----------
+    reward
+        The reward.
+    weight
+        What its value is multiplied with in the sum.
+    optional
+        Whether a row may lack its columns; it then abstains there.
+    only_if
+        A gate: called with the verdicts of earlier parts; where false, this part is not asked and
+        abstains.
+    """
+
+    reward: Reward
+    weight: float = 1.0
+    optional: bool = False
+    only_if: Callable[[Mapping[str, Verdict]], bool] | None = None
