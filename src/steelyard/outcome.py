@@ -4,8 +4,8 @@ A verdict is one of three, and a failure is never a number:
 
 | verdict | said when | in its group |
 |---|---|---|
-| `Scored` | the reward judged; also every end that the candidate brought about, at the floor | votes |
-| `Abstained` | the reward does not apply to this row: a function of its columns alone | votes with its other parts |
+| `Scored` | the reward judged; and every end the candidate brought about, at the floor | votes |
+| `Abstained` | the reward does not apply, by the row's columns alone | votes with its other parts |
 | `Unscored` | the machinery failed, on evidence that the completion cannot produce | does not vote, advantage 0 |
 
 Rewards make `Scored` and `Abstained`; only the scheduler makes `Unscored`.
@@ -50,7 +50,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Abstained:
-    """This reward does not apply to this row, by its columns alone."""
+    """The reward does not apply to this row, by its columns alone."""
 
     reason: str
 
