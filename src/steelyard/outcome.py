@@ -6,7 +6,7 @@ A verdict is one of three, and a failure is never a number:
 |---|---|---|
 | `Scored` | the reward judged; and every end the candidate brought about, at the floor | votes |
 | `Abstained` | the reward does not apply, by the row's columns alone | votes with its other parts |
-| `Unscored` | the machinery failed, on evidence that the completion cannot produce | does not vote, advantage 0 |
+| `Unscored` | the machinery failed, on evidence no completion can produce | does not vote, advantage 0 |
 
 Rewards make `Scored` and `Abstained`; only the scheduler makes `Unscored`.
 """
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from steelyard.clock import Clocks, Seconds
 from steelyard.errors import UnscoredValueError
-from steelyard.rollout import Group, Key
+from steelyard.rollout import Group, Key, Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,6 @@ class Unscored:
 
 
 Verdict: TypeAlias = Scored | Abstained | Unscored
-Judgement: TypeAlias = Scored | Abstained
 
 
 class End(StrEnum):
@@ -86,6 +85,35 @@ class End(StrEnum):
     CUT = "cut"  # by a limit, which `Attempt.limit` names
     LOST = "lost"  # contact lost after the first instruction
     NEVER_STARTED = "never_started"
+
+
+class Failure(NamedTuple):
+    """Why an attempt has no judgement: facts, no blame.
+
+    Parameters
+    ----------
+    end
+        How the attempt ended.
+    cause
+        What happened, in one line.
+    limit
+        The limit that cut it: `cpu`, `memory`, `wall`, ...
+    boundary
+        Whose machinery failed, on evidence that the completion cannot produce; else empty.
+    """
+
+    end: End
+    cause: str
+    limit: str | None = None
+    boundary: str = ""
+
+
+class Called(NamedTuple):
+    """One call of a reward as it came back: what was said of each rollout, in order, and the clocks."""
+
+    rollouts: Sequence[Rollout]
+    said: Sequence[Scored | Failure]
+    clocks: Clocks
 
 
 class Attempt(NamedTuple):
@@ -99,8 +127,9 @@ class Attempt(NamedTuple):
         The part's name.
     ordinal
         0 for the first try at these rollouts, then 1, 2.
-    members
-        The rollouts' places in the input.
+    first, members
+        The first rollout's ordinal, and how many rollouts the call judged; which ones, their
+        scores say.
     clocks
         What was measured.
     end
@@ -114,7 +143,8 @@ class Attempt(NamedTuple):
     id: int
     part: str
     ordinal: int
-    members: Sequence[int]
+    first: int
+    members: int
     clocks: Clocks
     end: End = End.FINISHED
     limit: str | None = None
@@ -163,6 +193,42 @@ class Takes(Enum):
     ROLLOUT = "rollout"
     BATCH = "batch"
     GROUP = "group"
+
+
+LARGEST: Final = 1e100
+"""The largest reward: squares of rewards, summed over a batch, stay finite."""
+
+
+def as_judgement(value: object) -> Scored:
+    """Take what a user's reward returned as a judgement.
+
+    Parameters
+    ----------
+    value
+        A number (anything with `__float__`: NumPy scalars, one-element tensors), or a `Scored`.
+
+    Raises
+    ------
+    ValueError
+        If it is no finite number. An abstention is not taken either: whether a reward applies is a
+        function of the columns (`applies`), never of the completion, or a policy could learn to be
+        left out.
+    """
+    if isinstance(value, Scored):
+        if type(value.value) is float and abs(value.value) <= LARGEST:
+            return value
+        return Scored(as_judgement(value.value).value, value.code, value.reason, value.integrity)
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        shown = repr(value)
+        raise ValueError(f"returned {shown if len(shown) <= 80 else shown[:77] + '...'}, which is no number")
+    if isinstance(value, Abstained | Unscored):
+        raise ValueError(  # noqa: TRY004 - one kind of error for whatever a reward returns
+            f"returned {value!r}; whether it applies must be decided by the columns (applies=)"
+        )
+    number = float(value)
+    if not abs(number) <= LARGEST:  # NaN too
+        raise ValueError(f"returned {number}; a reward is a finite number, at most {LARGEST:g}")
+    return Scored(number)
 
 
 class Limiter(Protocol):

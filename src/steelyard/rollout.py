@@ -61,6 +61,20 @@ class Rollout(NamedTuple):
     where: str
     files: Mapping[str, str] | None = None
     state: Any = None
+    raw: bytes | None = None
+    """The JSON text it was read from, which the ledger keeps as it is."""
+
+    @property
+    def record(self) -> bytes:
+        """The rollout as JSON text: what it was read from, or its fields under their own names."""
+        if self.raw is not None:
+            return self.raw
+        fields = {**self.columns, "id": self.id, "prompt": self.prompt, "completion": self.completion}
+        if self.files is not None:
+            fields["files"] = self.files
+        if self.state is not None:
+            fields["state"] = self.state
+        return canonical_json(fields)
 
     @property
     def digest(self) -> bytes:
@@ -74,6 +88,52 @@ class Group(NamedTuple):
     id: str | int
     ordinal: int
     rollouts: Sequence[Rollout]
+
+
+def from_record(
+    record: dict[str, Any],
+    names: Mapping[str, str],
+    *,
+    key: Key,
+    ordinal: int,
+    line: int,
+    where: str,
+    raw: bytes | None = None,
+) -> Rollout:
+    """Turn one JSON object into a rollout; the object is used up.
+
+    Parameters
+    ----------
+    record
+        The object: `completion`, and where present `id`, `group`, `prompt`, `files`, `state`; every
+        other field is a column.
+    names
+        Our name to the object's field, where they differ: `{"answer": "gold"}`.
+    key, ordinal, where, raw
+        As in `Rollout`.
+    line
+        Names the rollout if it has no `id`.
+    """
+    for name, field in names.items():
+        if field in record:
+            record[name] = record.pop(field)
+    pop = record.pop
+    name = pop("id", None)
+    prompt = pop("prompt", None)
+    completion = pop("completion")
+    pop("group", None)
+    return Rollout(
+        line if name is None else name,
+        "" if prompt is None else prompt,
+        completion,
+        record,
+        key,
+        ordinal,
+        where,
+        pop("files", None),
+        pop("state", None),
+        raw,
+    )
 
 
 def final_text(completion: Text) -> str:
@@ -113,6 +173,38 @@ def canonical_json(value: object) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError):
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def parse_json(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
+    """Read JSON as Python writes it.
+
+    orjson is strict and quick. What it refuses or would round is read again by the standard
+    library: NaN (json.dumps writes it), lone surrogates, and integers beyond 64 bits.
+
+    Raises
+    ------
+    ValueError
+        If neither can read it.
+    """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _lenient(text)
+    if type(value) is dict:
+        for field in value.values():
+            if type(field) is float and (field >= _BEYOND_64_BITS or field <= -_BEYOND_64_BITS):
+                return _lenient(text)
+    return value
+
+
+_BEYOND_64_BITS = 2.0**63
+
+
+def _lenient(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def content_digest(

@@ -1,1 +1,21 @@
-"""Rewards: questions about one completion. They see no queue, no disk, no trainer."""
+"""Rewards: questions about one completion. They see no queue, no disk, no trainer.
+
+`builtin` finds one of ours by the name it has on the command line, `own` makes one of a user's
+function, `recipe` combines several. Each of ours is a plain rule with a test of its own: `answers`
+(`answer`, `gsm8k`), `choice`, `text` (`format`).
+"""
+
+from steelyard.rewards.own import FunctionReward, named, reward
+from steelyard.rewards.recipe import Recipe, weighted_sum
+from steelyard.rewards.registry import BUILTIN, builtin, find
+
+__all__ = [
+    "BUILTIN",
+    "FunctionReward",
+    "Recipe",
+    "builtin",
+    "find",
+    "named",
+    "reward",
+    "weighted_sum",
+]

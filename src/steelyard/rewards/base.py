@@ -1,6 +1,6 @@
 """How a rule about text becomes a reward.
 
-A rule is a plain function `rule(completion_text, columns) -> Scored | Abstained`: what a unit test
+A rule is a plain function `rule(completion_text, columns) -> Scored`: what a unit test
 calls. `TextReward` is the value that the runtime runs: it names the rule, its floor and columns,
 and judges whole chunks in one call.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steelyard.outcome import Context, How, Judgement, Takes
+from steelyard.outcome import Context, How, Scored, Takes
 from steelyard.rollout import Rollout, final_text
 
 
@@ -41,7 +41,7 @@ class TextReward:
 
     name: str
     rules: str
-    rule: Callable[[str, Mapping[str, Any]], Judgement]
+    rule: Callable[[str, Mapping[str, Any]], Scored]
     floor: float = 0.0
     columns: Sequence[str] = ()
     fault: Callable[[Mapping[str, Any]], str | None] = _no_fault
@@ -67,7 +67,7 @@ class TextReward:
         """Nothing outside the process can fail."""
         return None
 
-    def __call__(self, given: Sequence[Rollout], _context: Context, /) -> list[Judgement]:
+    def __call__(self, given: Sequence[Rollout], _context: Context, /) -> list[Scored]:
         """Judge a batch, in order."""
         rule = self.rule
         return [

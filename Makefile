@@ -1,0 +1,44 @@
+# Everyday words. They need make and a Python >= 3.11 with venv; pyproject.toml says what else they install.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: $(VENV)/.package ## score examples/rollouts.jsonl and show one group
+	@rm -rf out/demo.jsonl*
+	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl
+	$(BIN)/steelyard show out/demo.jsonl.ledger --group p05-1
+
+test: $(VENV)/.dev ## run the whole suite
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev ## check style, types and floors
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.package ## print every figure that the documents state
+	@set -e; for bench in $(sort $(wildcard bench/*.py)); do echo "== $$bench"; $(BIN)/python $$bench; done
+
+docs: $(VENV)/.dev ## run every example in the documents and docstrings, follow every link
+	$(BIN)/pytest tests/docs
+
+# The package alone; the tools on top. A stamp is younger than the pyproject.toml that it was made from.
+$(VENV)/.package: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "steelyard needs Python >= 3.11, and '$(PYTHON)' is not one. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --editable .
+	@touch $@
+
+# `--group` came with pip 25.1; older Pythons ship older pips.
+$(VENV)/.dev: $(VENV)/.package
+	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install -qq --group dev
+	@touch $@

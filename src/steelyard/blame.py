@@ -1,0 +1,141 @@
+"""The incentive law's thresholds, and who is blamed for a failed attempt: evidence in, verdict out.
+
+No outcome that the text of a completion can bring about may be worth more to the policy than plain
+failure. Being left out is worth advantage 0, which beats a wrong answer's negative one, so a
+rollout is `Unscored` only on evidence that no completion can produce:
+
+1. The failure came before the first instruction, or is the transport's: `Unscored`.
+2. A limit of its own was exhausted (CPU, memory, ...): the floor at once, never a second draw.
+3. Anything else is suspect: it is tried once more, in a fresh process where there is one. If it
+   fails again while a canary (a row of known verdict) is answered, the completion did it: the
+   floor. If the canary fails too, the machinery did: `Unscored`.
+
+Time on the wall is never a verdict by itself: a starved machine looks the same as a slow program.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from steelyard.outcome import End, Failure, Scored, Unscored, Verdict
+
+UNSCORED_SHARE: Final = 0.05
+"""A run stops (`score` exits with 3) above this share of unscored rollouts."""
+
+REWARD_ERROR_SHARE: Final = 0.005
+"""A run stops above this share of rollouts on which a reward failed for their content."""
+
+SHARE_WINDOW: Final = 1_024
+"""Shares are taken over this many of the last rollouts."""
+
+SHARE_ACTS_FROM: Final = 256
+"""Below this many rollouts a share is only a doubt."""
+
+SAME_ERROR_STOPS: Final = 32
+"""A part whose first attempts all raise the same error stops the run after this many."""
+
+OWN_LIMITS: Final = frozenset(
+    {"cpu", "cpu_adaptive", "idle", "memory", "processes", "threads", "files", "output", "source"}
+)
+"""Limits that an attempt exhausts by itself; `wall` is not among them."""
+
+
+class Next(Enum):
+    """What is needed before a verdict is possible."""
+
+    TRY_AGAIN = "try again"
+    ASK_CANARY = "ask the canary"
+
+
+def verdict_on(
+    failures: Sequence[Failure], *, reward: str, floor: float, canary: bool | None = None
+) -> Scored | Unscored | Next:
+    """Decide what failed attempts at one rollout mean.
+
+    Parameters
+    ----------
+    failures
+        Every attempt so far, each failed, in order.
+    reward
+        The part's name.
+    floor
+        What a rollout gets that is to blame.
+    canary
+        Whether the canary was answered after the last attempt; `None` before it was asked.
+
+    Examples
+    --------
+    >>> raised = Failure(End.RAISED, "ValueError: x")
+    >>> verdict_on([raised], reward="tone", floor=0.0)
+    <Next.TRY_AGAIN: 'try again'>
+    >>> verdict_on([raised, raised], reward="tone", floor=0.0, canary=True).code
+    'reward_error'
+    """
+    last = failures[-1]
+    if last.boundary:
+        return Unscored(last.boundary, last.cause)
+    if last.end is End.CUT and last.limit in OWN_LIMITS:
+        return Scored(floor, last.limit, last.cause)
+    if len(failures) == 1:
+        return Next.TRY_AGAIN
+    if canary is None:
+        return Next.ASK_CANARY
+    if not canary:
+        return Unscored(f"reward:{reward}", f"{last.cause}; its canary failed too")
+    return Scored(floor, _code(last), last.cause)
+
+
+def _code(last: Failure) -> str:
+    if last.end is End.CUT:
+        return f"{last.limit}_reproduced"
+    return "reward_error" if last.end is End.RAISED else "reproduced"
+
+
+class Shares:
+    """The shares of rollouts that could not be judged, over the last `SHARE_WINDOW`.
+
+    Parameters
+    ----------
+    unscored, errors
+        The shares above which a run stops.
+    acts_from
+        Below this many rollouts a share is only a doubt.
+    """
+
+    def __init__(
+        self,
+        *,
+        unscored: float = UNSCORED_SHARE,
+        errors: float = REWARD_ERROR_SHARE,
+        acts_from: int = SHARE_ACTS_FROM,
+    ) -> None:
+        self._limits = {"unscored": unscored, "reward_error": errors}
+        self._acts_from = acts_from
+        self._recent: deque[str] = deque(maxlen=SHARE_WINDOW)
+        self._counts: Counter[str] = Counter()
+
+    def see(self, verdict: Verdict) -> None:
+        """Count one total."""
+        if len(self._recent) == SHARE_WINDOW:
+            self._counts[self._recent[0]] -= 1
+        kind = ""
+        if isinstance(verdict, Unscored):
+            kind = "unscored"
+        elif isinstance(verdict, Scored) and verdict.code == "reward_error":
+            kind = "reward_error"
+        self._recent.append(kind)
+        self._counts[kind] += 1
+
+    def excess(self) -> str | None:
+        """Say which share is too large, or `None`."""
+        seen = len(self._recent)
+        if seen < self._acts_from:
+            return None
+        for kind, limit in self._limits.items():
+            if self._counts[kind] > limit * seen:
+                words = "are unscored" if kind == "unscored" else "failed in a reward for their content"
+                return f"{self._counts[kind]} of the last {seen} rollouts {words} (at most {limit:.1%})"
+        return None

@@ -1,0 +1,188 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steelyard import __version__
+from steelyard.errors import RefusedError
+
+app = typer.Typer(
+    name="steelyard",
+    help="Rewards for GRPO / RLVR training: scored as they finish, failures that never become numbers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Scheme = StrEnum("Scheme", ["grpo", "grpo_population", "dr_grpo", "rloo", "batch", "gdpo"])
+
+
+class BadRows(StrEnum):
+    """What to do about rows that cannot be scored."""
+
+    refuse = "refuse"
+    skip = "skip"
+
+
+def _version(*, asked: bool) -> None:
+    if asked:
+        typer.echo(f"steelyard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=lambda asked: _version(asked=asked), is_eager=True, help="Say the version."
+        ),
+    ] = False,
+) -> None:
+    """Rewards for GRPO / RLVR training."""
+
+
+@app.command()
+def score(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz; - is standard input.")
+    ],
+    *,
+    reward: Annotated[
+        list[str],
+        typer.Option(
+            "--reward",
+            "-r",
+            metavar="NAME[,NAME...]",
+            help="Rewards to add up: `steelyard rewards` lists ours; a function of yours is "
+            "package.module:function or path/to/file.py:function.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed.")],
+    ledger: Annotated[
+        Path | None, typer.Option(help="Where the record is kept.", show_default="OUT.ledger")
+    ] = None,
+    advantage: Annotated[
+        Scheme,
+        typer.Option(
+            help="How a group's rewards become advantages. rloo is recommended where rows can be missing."
+        ),
+    ] = Scheme.grpo,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FIELD", help="The file's word for a column, as in answer=gold. Repeatable."
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        BadRows,
+        typer.Option(help="A file with bad rows is refused, or its other rows are scored."),
+    ] = BadRows.refuse,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="Per attempt: CPU seconds of a function of yours (ten times as much wall time), "
+            "wall seconds of an async one.",
+            show_default="10, async 60",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes for functions of yours.", show_default="one a core")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Async calls under way at once, for each resource.")
+    ] = 64,
+    max_unscored: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+            help="Exit with 3 if a larger share could not be judged.",
+            show_default="0.05, from 256 rollouts on",
+        ),
+    ] = None,
+    new_run: Annotated[
+        bool, typer.Option("--new-run", help="Begin afresh beside what the ledger holds.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Score the rollouts of a file: a reward and an advantage for every completion.
+
+    The same command again goes on where an earlier one was interrupted.
+    """
+    from steelyard.cli.score import run
+    from steelyard.scoring import Options
+
+    names = [name.strip() for some in reward for name in some.split(",") if name.strip()]
+    options = Options(
+        columns=_columns(column or []),
+        advantage=advantage.value,
+        skip_bad_rows=bad_rows is BadRows.skip,
+        timeout_s=timeout,
+        workers=workers,
+        places=concurrency,
+        new_run=new_run,
+    )
+    raise typer.Exit(run(file, names, out, ledger, options, max_unscored=max_unscored, quiet=quiet))
+
+
+@app.command()
+def rewards() -> None:
+    """List the rewards of ours."""
+    from steelyard.cli.rewards import listing
+
+    listing()
+
+
+@app.command()
+def show(
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger, or the scored file beside it.")],
+    *,
+    group: Annotated[str | None, typer.Option(metavar="ID", help="One group's rollouts.")] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="One rollout with its texts, reasons, attempts and clocks."),
+    ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="The rollouts that could not be judged, and why.")
+    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the record against itself.")] = False,
+) -> None:
+    """Show what a ledger holds: its runs, a group, or a row with its clocks and reasons."""
+    from steelyard.cli import show as words
+
+    with words.opened(ledger) as record:
+        if verify:
+            raise typer.Exit(words.faults(record))
+        if row is not None:
+            words.row(record, row)
+        elif group is not None:
+            words.group(record, group)
+        elif why:
+            words.unscored(record)
+        else:
+            words.runs(record)
+
+
+def _columns(given: list[str]) -> dict[str, str]:
+    """Take NAME=FIELD pairs apart."""
+    names: dict[str, str] = {}
+    for pair in given:
+        name, equals, field = pair.partition("=")
+        if not equals or not name.strip() or not field.strip():
+            raise RefusedError(
+                f"{pair!r} is not NAME=FIELD",
+                where="--column",
+                remedy="say our name first, then the file's, as in --column answer=gold",
+            )
+        names[name.strip()] = field.strip()
+    return names

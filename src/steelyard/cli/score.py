@@ -1,0 +1,193 @@
+"""`steelyard score`: the progress bar, the summary, the exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from steelyard.blame import UNSCORED_SHARE
+from steelyard.outcome import Part
+from steelyard.rewards import Recipe, find
+from steelyard.scoring import Options, Summary, score_file
+from steelyard.scoring import Progress as HowFar
+from steelyard.scoring.summary import QUANTILES
+
+ABOVE_SHARE = 3
+
+
+def run(
+    file: str,
+    rewards: list[str],
+    out: Path,
+    ledger: Path | None,
+    options: Options,
+    *,
+    max_unscored: float | None,
+    quiet: bool,
+) -> int:
+    """Score a file; return the exit code."""
+    console = Console(stderr=True, highlight=False)
+    recipe = Recipe(tuple(Part(find(name)) for name in rewards))
+    started = time.monotonic()
+    with ExitStack() as stack:
+        bar = None if quiet else stack.enter_context(_Bar(console))
+        summary = score_file(
+            file, recipe, out, ledger=ledger, options=options, progress=bar.show if bar else lambda _far: None
+        )
+    taken_s = time.monotonic() - started
+    if not quiet:
+        words = Console(highlight=False)
+        report(words, summary, options, taken_s)
+        record = ledger or out.with_name(out.name + ".ledger")
+        words.print(f"\nscored rows: [bold]{escape(str(out))}[/]   record: [bold]{escape(str(record))}[/]")
+        words.print(f"next: steelyard show {escape(str(record))} --group ID, or --row ID", style="dim")
+    excess = summary.excess(max_unscored, UNSCORED_SHARE)
+    if excess is None:
+        return 0
+    sys.stderr.write(f"steelyard: {excess}; do not train on this\n  next: steelyard show LEDGER --why\n")
+    return ABOVE_SHARE
+
+
+class _Bar:
+    """Progress on a terminal; silence elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:>8}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[verdicts]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._stage = ""
+        self._since = 0.0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, far: HowFar) -> None:
+        """Draw how far a run is."""
+        if self._task is None or far.stage != self._stage:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(far.stage, total=far.total, rate="", verdicts="")
+            self._stage, self._since = far.stage, time.monotonic()
+        rate = far.done / max(time.monotonic() - self._since, 1e-9)
+        verdicts = "  ".join(f"{count:,} {word}" for word, count in far.verdicts.items())
+        self._progress.update(
+            self._task,
+            completed=far.done,
+            total=far.total,
+            rate=f"{rate:,.0f}/s" if far.done else "",
+            verdicts=verdicts,
+        )
+
+
+def report(console: Console, summary: Summary, options: Options, taken_s: float) -> None:
+    """Print what a person wants to know."""
+    scored = summary.verdicts["scored"]
+    mean = f", mean reward {summary.value_sum / scored:.4g}" if scored else ""
+    groups = sum(summary.sizes.values())
+    console.print(
+        f"[bold]{summary.rollouts:,} rollouts[/] in {groups:,} groups{mean}   "
+        f"[dim]{taken_s:.2f} s, {summary.rollouts / taken_s:,.0f}/s[/]"
+    )
+    _verdicts(console, summary)
+    _groups(console, summary, options)
+    _service_times(console, summary)
+    _lengths(console, summary)
+
+
+def _verdicts(console: Console, summary: Summary) -> None:
+    table = Table("verdict", "rollouts", "why", box=None, pad_edge=False, header_style="dim")
+    total = max(summary.rollouts, 1)
+    scored = summary.verdicts["scored"]
+    codes = ", ".join(f"{count:,} {code}" for code, count in summary.codes.most_common())
+    table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "all full marks")
+    if summary.verdicts["abstained"]:
+        table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
+    for place, (why, count) in enumerate(summary.whys.most_common(5)):
+        table.add_row("" if place else "unscored", f"{count:,} ({count / total:.1%})", escape(why))
+    if summary.skipped:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in summary.faults.items())
+        table.add_row("skipped", f"{summary.skipped:,}", f"no rollouts: {escape(kinds)}")
+    console.print(table)
+
+
+def _groups(console: Console, summary: Summary, options: Options) -> None:
+    groups = sum(summary.sizes.values())
+    sizes = ", ".join(
+        f"{count:,} of {size}" for size, count in sorted(summary.sizes.items(), reverse=True)[:6]
+    )
+    unequal = " (unequal sizes: each is normalised within itself)" if len(summary.sizes) > 1 else ""
+    console.print(
+        f"\ngroups: {sizes}{unequal}; without a gradient under {options.advantage}: "
+        f"{summary.no_spread:,} all alike, {summary.too_few_votes:,} with too few votes"
+    )
+    title = "rewards by group" if len(summary.groups) == groups else "the groups with the lowest mean"
+    table = Table(
+        "group", "size", "votes", "mean", "lowest", "highest", box=None, pad_edge=False, header_style="dim"
+    )
+    for line in summary.groups:
+        numbers = [_number(value) for value in (line.mean, line.lowest, line.highest)]
+        table.add_row(escape(_cut(str(line.id), 40)), str(line.size), str(line.votes), *numbers)
+    console.print(f"[dim]{title}[/]")
+    console.print(table)
+
+
+def _service_times(console: Console, summary: Summary) -> None:
+    table = Table(
+        "service time of", "calls", "rollouts each", *[_quantile(q) for q in QUANTILES], "cut",
+        box=None, pad_edge=False, header_style="dim",
+    )  # fmt: skip
+    for times in summary.times:
+        # a cut attempt's duration is a lower bound of what it would have taken
+        told = [f"{'> ' if cut else ''}{_seconds(seconds)}" for seconds, cut in times.quantiles]
+        if times.attempts:
+            each = f"{times.rollouts_each:,.0f}" if times.rollouts_each > 1 else "1"
+            table.add_row(times.part, f"{times.attempts:,}", each, *told, f"{times.cut:,}")
+    if table.row_count:
+        console.print()
+        console.print(table)
+
+
+def _lengths(console: Console, summary: Summary) -> None:
+    if not summary.verdicts["unscored"]:
+        return
+    shares = "  ".join(
+        f"≤{longest:,}: {missing / count:.1%}" for longest, count, missing in summary.length_deciles
+    )
+    console.print(f"\nunscored by completion length (characters, deciles): {shares}")
+
+
+def _quantile(share: float) -> str:
+    return "longest" if share == 1.0 else "median" if share == 0.5 else f"p{share * 100:g}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

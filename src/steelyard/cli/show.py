@@ -1,0 +1,190 @@
+"""`steelyard show`: what a ledger holds, for a person."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from steelyard.errors import RefusedError
+from steelyard.ledger import Entered, Ledger, Run
+from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
+from steelyard.rollout import Text, parse_json
+
+_CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
+_TEXT = 4_000  # characters of a text that are shown
+
+
+def opened(path: Path) -> Ledger:
+    """Open a ledger for reading; the scored file beside it will do."""
+    beside = path.with_name(path.name + ".ledger")
+    return Ledger(beside if path.suffix != ".ledger" and beside.exists() else path, write=False)
+
+
+def runs(ledger: Ledger) -> None:
+    """Print the runs of a ledger."""
+    table = Table(
+        "run",
+        "began",
+        "file",
+        "rewards",
+        "entered",
+        "verdicts",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for run in _runs(ledger):
+        entered = sum(1 for _ in ledger.heads(run))
+        verdicts = Counter(_word(score.verdict) for score in ledger.scores(run))
+        table.add_row(
+            str(run.number),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began_unix)),
+            escape(str(run.spec.get("name", ""))),
+            ", ".join(run.parts),
+            f"{entered:,} of {run.spec.get('rollouts', entered):,}",
+            ", ".join(f"{count:,} {word}" for word, count in verdicts.items()),
+        )
+    console = _console()
+    console.print(table)
+    console.print("next: --group ID, --row ID, --why, --verify", style="dim")
+
+
+def group(ledger: Ledger, name: str) -> None:
+    """Print the rollouts of one group."""
+    run = _runs(ledger)[-1]
+    first = _find(ledger, run, name)
+    members = list(ledger.entered(run, group=first.group))
+    said = _verdicts(ledger, run, members)
+    advantages = {d.scheme: d.advantages for d in ledger.departed_group(run, first.group)}
+    heads = ["row", "verdict", "value", *(f"advantage ({scheme})" for scheme in advantages), "code", "reason"]
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    for place, one in enumerate(members):
+        for part, verdict in said[one.ordinal].items():
+            value, code, reason = _told(verdict)
+            numbers = [f"{values[place]:+.4f}" for values in advantages.values()]
+            label = escape(str(one.id)) + (f" · {part}" if len(run.parts) > 1 else "")
+            table.add_row(label, _word(verdict), value, *numbers, code, escape(reason))
+    console = _console()
+    console.print(escape(_text(members[0].rollout(run).prompt)[:600]))
+    console.print()
+    console.print(table)
+
+
+def row(ledger: Ledger, name: str) -> None:
+    """Print one rollout: its texts, verdicts, attempts and clocks."""
+    run = _runs(ledger)[-1]
+    one = _find(ledger, run, name)
+    rollout = one.rollout(run)
+    console = _console()
+    for title, text in (("prompt", rollout.prompt), ("completion", rollout.completion)):
+        console.print(f"[bold]{title}[/]")
+        console.print(escape(_text(text)[:_TEXT]))
+    console.print("[bold]columns[/]")
+    for column, value in rollout.columns.items():
+        console.print(f"  {escape(column)}: {escape(repr(value)[:300])}")
+    console.print("[bold]verdicts[/]")
+    for part, verdict in _verdicts(ledger, run, [one])[one.ordinal].items():
+        value, code, reason = _told(verdict)
+        console.print(f"  {part}: {_word(verdict)} {value} {code} {escape(reason)}".rstrip())
+    console.print("[bold]attempts[/]")
+    for attempt in ledger.attempts(run, ordinal=one.ordinal):
+        console.print(escape(_attempt(attempt)))
+
+
+def unscored(ledger: Ledger) -> None:
+    """Print the rollouts that could not be judged, and why."""
+    run = _runs(ledger)[-1]
+    table = Table("row", "part", "boundary", "cause", box=None, pad_edge=False, header_style="bold")
+    names = {place: name for name, place in run.parts.items()}
+    ids = {ordinal: name for ordinal, _, _, name in ledger.heads(run)}
+    for score in ledger.scores(run):
+        if isinstance(score.verdict, Unscored):
+            boundary, cause = score.verdict.boundary, score.verdict.cause
+            table.add_row(escape(str(ids[score.ordinal])), names[score.part], escape(boundary), escape(cause))
+    console = _console()
+    console.print(table if table.row_count else "every rollout was judged")
+
+
+def faults(ledger: Ledger) -> int:
+    """Print what is wrong with a ledger; return the exit code."""
+    found = ledger.verify()
+    console = _console()
+    for fault in found:
+        console.print(escape(fault))
+    console.print("the record is sound" if not found else f"{len(found)} faults")
+    return 1 if found else 0
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _runs(ledger: Ledger) -> list[Run]:
+    found = ledger.runs()
+    if not found:
+        raise RefusedError("the ledger holds no run", where=str(ledger.path), remedy="score a file first")
+    return found
+
+
+def _find(ledger: Ledger, run: Run, name: str) -> Entered:
+    found = ledger.find(run, name)
+    if found is None:
+        found = next((one for one in ledger.entered(run) if _group_name(run, one) == name), None)
+    if found is None:
+        some = ", ".join(str(head[3]) for head, _ in zip(ledger.heads(run), range(5), strict=False))
+        raise RefusedError(
+            f"there is no row or group {name!r}",
+            where=str(ledger.path),
+            remedy=f"ids are such as {some}; a group is named by its column or by its first row",
+        )
+    return found
+
+
+def _group_name(run: Run, one: Entered) -> str | None:
+    record = parse_json(one.content)
+    value = record.get(run.spec.get("columns", {}).get("group", "group"))
+    return None if value is None else str(value)
+
+
+def _verdicts(ledger: Ledger, run: Run, members: list[Entered]) -> Mapping[int, dict[str, Verdict]]:
+    names = {place: name for name, place in run.parts.items()}
+    said: dict[int, dict[str, Verdict]] = {one.ordinal: {} for one in members}
+    for (ordinal, part), (verdict, _) in sorted(ledger.recorded(run, list(said)).items()):
+        said[ordinal][names[part]] = verdict
+    return said
+
+
+def _text(text: Text) -> str:
+    if isinstance(text, str):
+        return text
+    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in text)
+
+
+def _word(verdict: Verdict) -> str:
+    return type(verdict).__name__.lower()
+
+
+def _told(verdict: Verdict) -> tuple[str, str, str]:
+    if isinstance(verdict, Scored):
+        return f"{verdict.value:.4g}", verdict.code or "", verdict.reason or ""
+    if isinstance(verdict, Abstained):
+        return "", "", verdict.reason
+    return "", "", f"{verdict.boundary}: {verdict.cause}"
+
+
+def _attempt(attempt: Attempt) -> str:
+    clocks = ", ".join(
+        f"{name[:-2].replace('_', ' ')} {value:.4f} s"
+        for name in _CLOCKS
+        if (value := getattr(attempt.clocks, name)) is not None
+    )
+    shared = f" on {attempt.members} rollouts at once" if attempt.members > 1 else ""
+    cut = f" by {attempt.limit}" if attempt.limit else ""
+    why = f"; {attempt.evidence['cause']}" if attempt.evidence else ""
+    return f"  {attempt.part} try {attempt.ordinal + 1}{shared}: {attempt.end}{cut}; {clocks}{why}"

@@ -1,0 +1,382 @@
+"""Look at a whole file before anything is judged: its faults, its groups, its digest.
+
+One pass, and a few bytes a row are kept: where the line stands, and which group it belongs to. Rows
+group by the `group` column, or else by prompt and every column that the recipe reads.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+from steelyard.files.source import LineSource
+from steelyard.rollout import Group, canonical_json, final_text, from_record, parse_json
+
+_SHOWN = 20  # faults kept with their place; the rest is counted
+_UTF8_BOM = b"\xef\xbb\xbf"
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong with one row."""
+
+    kind: str
+    line: int
+    column: str
+    value: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f"column {self.column!r}: " if self.column else ""
+        return f"{place}{self.value} ({self.remedy})" if self.remedy else f"{place}{self.value}"
+
+
+class Asked(Protocol):
+    """What a survey needs to know of a recipe."""
+
+    @property
+    def needed(self) -> Sequence[str]:
+        """Columns without which a row cannot be judged."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """Columns that any part reads."""
+
+    def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
+        """(column, what is wrong with it), or `None`."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one pass over a file found.
+
+    Parameters
+    ----------
+    name
+        The word for the file in messages.
+    names
+        Our column names to the file's, where they differ.
+    digest
+        blake2b-128 of every byte, in hex.
+    places, lines
+        Where each rollout's line stands, and its number from 1.
+    lengths
+        Characters of the text that is judged.
+    members, starts
+        Rollouts' ordinals, group after group; group `g` owns `members[starts[g]:starts[g + 1]]`.
+    group_ids
+        The id of each group: its column's value, or its first row's id.
+    faults, fault_counts
+        The first faults with their places, and the number of each kind.
+    shapes
+        How many rows have each set of fields.
+    skipped
+        Lines that are no rollout.
+    """
+
+    name: str
+    names: Mapping[str, str]
+    digest: str = ""
+    places: array[int] = field(default_factory=lambda: array("Q"))
+    lines: array[int] = field(default_factory=lambda: array("I"))
+    members: array[int] = field(default_factory=lambda: array("I"))
+    starts: array[int] = field(default_factory=lambda: array("I", [0]))
+    lengths: array[int] = field(default_factory=lambda: array("I"))
+    group_ids: list[str | int] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    fault_counts: Counter[str] = field(default_factory=Counter)
+    shapes: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    skipped: int = 0
+
+    @property
+    def rollouts(self) -> int:
+        """How many rows are rollouts."""
+        return len(self.places)
+
+    def sizes(self) -> Counter[int]:
+        """How many groups there are of each size."""
+        return Counter(b - a for a, b in pairwise(self.starts))
+
+    def note(self, fault: Fault) -> None:
+        """Keep a fault, or only count it if many are known already."""
+        self.fault_counts[fault.kind] += 1
+        if len(self.faults) < _SHOWN:
+            self.faults.append(fault)
+
+
+def survey(source: LineSource, asked: Asked, names: Mapping[str, str]) -> Survey:
+    """Read a file whole: all its faults, its groups and its digest.
+
+    Parameters
+    ----------
+    source
+        The lines.
+    asked
+        The columns that the recipe needs, and its lint.
+    names
+        Our column names to the file's, where they differ.
+    """
+    found = _Surveyor(source, asked, names, frozenset()).run()
+    doubled = found.doubled()
+    if doubled:
+        faults = _duplicates(source, doubled, found.field("id"))
+        found = _Surveyor(source, asked, names, frozenset(fault.line for fault in faults)).run()
+        for fault in faults:
+            found.report.note(fault)
+    return found.report
+
+
+def groups(source: LineSource, report: Survey) -> Iterator[Group]:
+    """Read the groups of a surveyed file, each complete, in the order of their first rows."""
+    names, name = report.names, report.name
+    members, starts, places, lines = report.members, report.starts, report.places, report.lines
+    start = starts[0]
+    for ordinal, group_id in enumerate(report.group_ids):
+        end = starts[ordinal + 1]
+        rollouts = []
+        for index in range(end - start):
+            row = members[start + index]
+            raw = source.at(places[row]).rstrip(b"\r\n").removeprefix(_UTF8_BOM)
+            line = lines[row]
+            rollouts.append(
+                from_record(
+                    parse_json(raw),
+                    names,
+                    key=(ordinal, index),
+                    ordinal=row,
+                    line=line,
+                    where=f"{name}:{line}",
+                    raw=raw,
+                )
+            )
+        start = end
+        yield Group(group_id, ordinal, rollouts)
+
+
+class _Surveyor:
+    """The pass itself: state that would otherwise be a dozen local variables."""
+
+    def __init__(
+        self, source: LineSource, asked: Asked, names: Mapping[str, str], drop: frozenset[int]
+    ) -> None:
+        self.report = Survey(source.name, names)
+        self._source = source
+        self._asked = asked
+        self._names = names
+        self._drop = drop
+        self._id, self._group, self._prompt, self._completion = map(
+            self.field, ("id", "group", "prompt", "completion")
+        )
+        self._read = [self.field(column) for column in asked.read]
+        self._needed = [(column, self.field(column)) for column in asked.needed]
+        self._group_of = array("I")
+        self._ordinals: dict[object, int] = {}
+        self._columns_of: list[bytes] = []  # of each group with a `group` column: digest of what is read
+        self._id_hashes = [array("q") for _ in range(16)]  # sorted bucket by bucket: 16 small sorts
+        self._last: tuple[object, ...] = ()
+        self._last_group = -1
+
+    def field(self, name: str) -> str:
+        """The file's word for a column."""
+        return self._names.get(name, name)
+
+    def run(self) -> _Surveyor:
+        """Read every line."""
+        hasher = blake2b(digest_size=16)
+        number = 0
+        last = b"\n"
+        for number, (place, line) in enumerate(self._source.lines(), start=1):
+            hasher.update(line)
+            last = line
+            if number not in self._drop:
+                self._line(number, place, line)
+        if not last.endswith(b"\n") and self.report.faults and self.report.faults[-1].line == number:
+            self._name_torn_line()
+        self.report.digest = hasher.hexdigest()
+        self._gather()
+        return self
+
+    def _line(self, number: int, place: int, line: bytes) -> None:
+        if number == 1:
+            line = line.removeprefix(_UTF8_BOM)
+        try:
+            record = parse_json(line)
+        except ValueError as error:
+            if line.strip():
+                self._bad_line(number, line, error)
+            return
+        fault = self._row_fault(number, record)
+        if fault is not None:
+            self.report.note(fault)
+            self.report.skipped += 1
+            return
+        self.report.shapes[tuple(record)] += 1
+        name = record.get(self._id)
+        name = number if name is None else name
+        group = self._group_ordinal(number, record, name)
+        if group is None:
+            self.report.skipped += 1
+            return
+        self.report.places.append(place)
+        self.report.lines.append(number)
+        completion = record[self._completion]
+        self.report.lengths.append(
+            len(completion) if type(completion) is str else len(final_text(completion))
+        )
+        self._group_of.append(group)
+        hashed = hash(name)
+        self._id_hashes[hashed & 15].append(hashed)
+
+    def _bad_line(self, number: int, line: bytes, error: ValueError) -> None:
+        self.report.skipped += 1
+        if isinstance(error, UnicodeDecodeError):
+            why, remedy = f"not UTF-8 ({error.reason} at byte {error.start})", "write the file as UTF-8"
+        elif number == 1 and line.lstrip().startswith(b"["):
+            why, remedy = f"not one JSON value: {_short(line)}", "for one JSON array: jq -c '.[]' FILE"
+        else:
+            why, remedy = f"not JSON ({error}): {_short(line)}", "mend or remove the line"
+        self.report.note(Fault("broken JSON", number, "", why, remedy))
+
+    def _name_torn_line(self) -> None:
+        torn = self.report.faults[-1]
+        if torn.kind == "broken JSON":
+            self.report.fault_counts[torn.kind] -= 1
+            self.report.fault_counts += Counter()  # drops what fell to zero
+            self.report.fault_counts["torn last line"] += 1
+            self.report.faults[-1] = torn._replace(
+                kind="torn last line", remedy="its writer was cut: complete or remove the line"
+            )
+
+    def _row_fault(self, number: int, record: object) -> Fault | None:
+        """Say why a row is no rollout, or that a column which the recipe needs is missing."""
+        if not isinstance(record, dict):
+            return Fault(
+                "not an object", number, "", _short(record), 'a row is {"prompt": ..., "completion": ...}'
+            )
+        completion = record.get(self._completion)
+        if type(completion) is not str and not _is_conversation(completion):
+            return _text_fault(number, self._completion, record)
+        prompt = record.get(self._prompt)
+        grouped = prompt is None and record.get(self._group) is not None
+        if type(prompt) is not str and not grouped and not _is_conversation(prompt):
+            return _text_fault(number, self._prompt, record)
+        for column in (self._id, self._group):
+            name = record.get(column)
+            if name is not None and type(name) is not str and not (type(name) is int and abs(name) < 2**63):
+                return Fault("wrong type", number, column, _short(name), "a string or a 64-bit integer")
+        return None
+
+    def _group_ordinal(self, number: int, record: dict[str, Any], name: str | int) -> int | None:
+        """Find the row's group, or make it; a row whose columns are bad is noted, once a group."""
+        given = record.get(self._group)
+        seen = (given, record.get(self._prompt), *[record.get(column) for column in self._read])
+        if seen == self._last and _same_types(seen, self._last):
+            return self._last_group
+        digest = blake2b(canonical_json(seen[1:] if given is None else seen[2:]), digest_size=16).digest()
+        key: object = digest if given is None else (type(given), given)
+        ordinal = self._ordinals.get(key)
+        if ordinal is None:
+            ordinal = len(self._ordinals)
+            self._ordinals[key] = ordinal
+            self.report.group_ids.append(name if given is None else given)
+            self._columns_of.append(b"" if given is None else digest)
+        elif given is not None and self._columns_of[ordinal] != digest:
+            self.report.note(
+                Fault(
+                    "unequal columns in a group",
+                    number,
+                    " or ".join(self._read),
+                    f"differs from the first row of group {given!r}",
+                    "rows of one group share the columns that the recipe reads",
+                )
+            )
+            return None
+        self._note_columns(number, record)
+        self._last, self._last_group = seen, ordinal
+        return ordinal
+
+    def _note_columns(self, number: int, record: dict[str, Any]) -> None:
+        for column, its_field in self._needed:
+            if record.get(its_field) is None:
+                value = "null" if its_field in record else "missing"
+                self.report.note(
+                    Fault("missing column", number, its_field, value, f"every row needs {column!r}")
+                )
+                return
+        columns = {**record, **{name: record.get(its_field) for name, its_field in self._names.items()}}
+        wrong = self._asked.lint(columns)
+        if wrong is not None:
+            column, why = wrong
+            self.report.note(Fault("bad column", number, self.field(column), why, ""))
+
+    def _gather(self) -> None:
+        """Sort rows by group: count, then place (both linear)."""
+        report = self.report
+        sizes = array("I", bytes(4 * (len(self._ordinals) + 1)))
+        for group in self._group_of:
+            sizes[group + 1] += 1
+        for group in range(1, len(sizes)):
+            sizes[group] += sizes[group - 1]
+        report.starts = array("I", sizes)
+        report.members = array("I", bytes(4 * len(self._group_of)))
+        for row, group in enumerate(self._group_of):
+            report.members[sizes[group]] = row
+            sizes[group] += 1
+
+    def doubled(self) -> set[int]:
+        """Hashes of ids that may stand in more than one row."""
+        found: set[int] = set()
+        for bucket in self._id_hashes:
+            hashes = sorted(bucket)
+            found.update(a for a, b in pairwise(hashes) if a == b)
+        return found
+
+
+def _duplicates(source: LineSource, doubled: set[int], id_field: str) -> list[Fault]:
+    """Every row whose id an earlier row has."""
+    first: dict[tuple[type, object], int] = {}
+    faults = []
+    for number, (_, line) in enumerate(source.lines(), start=1):
+        try:
+            record = parse_json(line.removeprefix(_UTF8_BOM))
+        except ValueError:
+            continue
+        if not isinstance(record, dict):
+            continue
+        name = record.get(id_field)
+        name = number if name is None else name
+        if not isinstance(name, str | int) or hash(name) not in doubled:
+            continue
+        earlier = first.setdefault((type(name), name), number)
+        if earlier != number:
+            remedy = f"the id stands in line {earlier} already: ids name rollouts, make them different"
+            faults.append(Fault("duplicate id", number, id_field, _short(name), remedy))
+    return faults
+
+
+def _text_fault(number: int, column: str, record: dict[str, Any]) -> Fault:
+    if column not in record:
+        there = ", ".join(sorted(record)[:12])
+        remedy = f"the row has {there}; --column {column}=FIELD says which field it is"
+        return Fault("missing column", number, column, "missing", remedy)
+    return Fault("wrong type", number, column, _short(record[column]), "text, or a list of messages")
+
+
+def _is_conversation(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) for m in value
+    )
+
+
+def _same_types(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    """1, 1.0 and True are equal in Python, and three different answers in a file."""
+    return all(type(a) is type(b) for a, b in zip(some, others, strict=True))
+
+
+def _short(value: object) -> str:
+    text = value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

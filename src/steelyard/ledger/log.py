@@ -1,0 +1,504 @@
+"""The ledger: what entered, what was tried, what was said; append-only, in one SQLite file.
+
+A rollout is written down before it is judged (`enter`), and a verdict before it is handed on
+(`leave`: attempts and scores in one transaction), so a run killed at any moment goes on where the
+record ends. WAL with `synchronous=NORMAL` loses nothing to a killed process; a machine that loses
+power may lose the last transactions, never the file.
+
+Primary keys are (run, ordinal), so rows arrive at the end of their table; an index on the content
+digest would be random and grow with the file (see `docs/design/003-the-ledger.md`).
+
+One run at a time writes a ledger: a lock file beside it says so. Readers are never locked out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import orjson
+from filelock import FileLock, Timeout
+
+from steelyard.clock import Seconds
+from steelyard.errors import RefusedError, RunStoppedError
+from steelyard.ledger.migrations import migrate, refuse_newer
+from steelyard.ledger.rows import (
+    ATTEMPT_COLUMNS,
+    SCORE_COLUMNS,
+    attempt_of,
+    attempt_row,
+    score_row,
+    verdict_of,
+)
+from steelyard.ledger.verify import faults
+from steelyard.outcome import Attempt, Score, Verdict
+from steelyard.rollout import Group, Rollout, canonical_json, from_record, parse_json
+
+_APPLICATION_ID = 0x53_54_45_45  # "STEE": tells our files from other people's SQLite files
+_PAGE_BYTES = 16_384  # a rollout of 650 B costs 4.1 us to append, against 6.0 at 4,096 (make bench)
+
+
+class Run(NamedTuple):
+    """One run of a ledger: what was asked, and the numbers it is stored under."""
+
+    number: int
+    identity: str
+    spec: Mapping[str, Any]
+    parts: Mapping[str, int]
+    began_unix: Seconds
+    resumed: bool
+
+
+class Entered(NamedTuple):
+    """A rollout as it was written down."""
+
+    ordinal: int
+    group: int
+    place: int
+    """Its index in the group."""
+    id: str | int
+    content: bytes
+
+    def rollout(self, run: Run) -> Rollout:
+        """Read it again as the run read it."""
+        return from_record(
+            parse_json(self.content),
+            run.spec.get("columns", {}),
+            key=(self.group, self.place),
+            ordinal=self.ordinal,
+            line=self.ordinal + 1,
+            where=f"rollout {self.id}",
+        )
+
+
+class Recorded(NamedTuple):
+    """A verdict as it was written down."""
+
+    ordinal: int
+    part: int
+    verdict: Verdict
+    attempt: int | None
+
+
+class Departure(NamedTuple):
+    """A group that left, with one advantage per rollout under one scheme."""
+
+    group: int
+    scheme: str
+    advantages: Sequence[float]
+
+
+class Ledger:
+    """The record of one or more runs.
+
+    Parameters
+    ----------
+    path
+        The SQLite file; made if absent.
+    write
+        Whether to take the writer's lock. Readers need none.
+
+    Raises
+    ------
+    RefusedError
+        If the file is no ledger, was written by a newer version, is being written by another run,
+        or cannot be written.
+    """
+
+    def __init__(self, path: Path, *, write: bool = True) -> None:
+        self.path = path
+        self._lock = FileLock(f"{path}.lock") if write else None
+        if not write and not path.exists():
+            raise RefusedError("there is no such ledger", where=str(path), remedy="check the path")
+        if self._lock is not None:
+            self._take_lock(self._lock)
+        try:
+            self._db = _open(path, write=write)
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+
+    def _take_lock(self, lock: FileLock) -> None:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RefusedError(
+                "another run is writing this ledger",
+                where=str(self.path),
+                remedy="wait for it to end, or name another file with --ledger",
+            ) from None
+        except OSError as error:
+            raise RefusedError(
+                f"the ledger cannot be written ({error.strerror or error})",
+                where=str(self.path),
+                remedy="choose a folder that can be written with --ledger PATH",
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _t: type[BaseException] | None, _e: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let the next writer in."""
+        self._db.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # Runs
+
+    def runs(self) -> list[Run]:
+        """Every run of this ledger, oldest first."""
+        rows = self._db.execute("SELECT run, identity, spec, started_unix FROM runs ORDER BY run").fetchall()
+        return [
+            Run(number, identity, orjson.loads(spec), self._parts(number), began, resumed=True)
+            for number, identity, spec, began in rows
+        ]
+
+    def _parts(self, run: int) -> dict[str, int]:
+        rows = self._db.execute("SELECT name, part FROM parts WHERE run = ? ORDER BY part", (run,))
+        return {str(name): int(part) for name, part in rows}
+
+    def begin(
+        self, identity: str, spec: Mapping[str, Any], parts: Mapping[str, str], *, new_run: bool = False
+    ) -> Run:
+        """Continue the run of this identity, or begin it in an empty ledger.
+
+        Parameters
+        ----------
+        identity
+            Digest of the input, the recipe and the options that change verdicts.
+        spec
+            The same in words, kept as JSON.
+        parts
+            Name to identity of each part.
+        new_run
+            Begin afresh beside whatever the ledger holds.
+
+        Raises
+        ------
+        RefusedError
+            If the ledger holds another run and `new_run` is not said.
+        """
+        runs = self.runs()
+        if not new_run:
+            same = [run for run in runs if run.identity == identity]
+            if same:
+                return same[-1]
+            if runs:
+                raise RefusedError(
+                    f"the ledger holds another run ({_difference(runs[-1].spec, spec)})",
+                    where=str(self.path),
+                    remedy="--new-run starts afresh beside it, or name another file with --ledger",
+                )
+        began = time.time()
+        with self._transaction():
+            number = len(runs) + 1
+            self._db.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?)",
+                (number, identity, began, canonical_json(spec).decode()),
+            )
+            self._db.executemany(
+                "INSERT INTO parts VALUES (?, ?, ?, ?)",
+                [(number, place, name, parts[name]) for place, name in enumerate(parts)],
+            )
+        return Run(
+            number, identity, spec, {name: place for place, name in enumerate(parts)}, began, resumed=False
+        )
+
+    # Writing
+
+    def enter(self, run: Run, groups: Iterable[Group]) -> None:
+        """Write rollouts down before they are judged; those already written are left alone."""
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        if run.resumed:
+            present = self._present(run, [rollout.ordinal for rollout in rollouts])
+            rollouts = [rollout for rollout in rollouts if rollout.ordinal not in present]
+        if not rollouts:
+            return
+        number = run.number
+        rows = [(number, r.ordinal, r.key[0], r.key[1], r.id, r.digest, r.record) for r in rollouts]
+        with self._transaction():
+            self._db.executemany("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def leave(
+        self,
+        run: Run,
+        *,
+        attempts: Sequence[Attempt] = (),
+        scores: Sequence[Score] = (),
+        departures: Sequence[Departure] = (),
+    ) -> None:
+        """Record how attempts ended, what was said, and which groups left: one transaction."""
+        if not (attempts or scores or departures):
+            return
+        number, parts = run.number, run.parts
+        with self._transaction():
+            if attempts:
+                self._db.executemany(
+                    f"INSERT INTO attempts VALUES ({', '.join('?' * 18)})",
+                    [attempt_row(number, parts[attempt.part], attempt) for attempt in attempts],
+                )
+            if scores:
+                self._db.executemany(
+                    "INSERT INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    [score_row(number, parts, score) for score in scores],
+                )
+            if departures:
+                self._db.executemany(
+                    "INSERT INTO departures VALUES (?, ?, ?, ?)",
+                    [
+                        (number, scheme, group, array("d", values).tobytes())
+                        for group, scheme, values in departures
+                    ],
+                )
+
+    def spool(self, lines: Iterable[bytes]) -> None:
+        """Keep the lines of an input that can be read only once; whatever stood there goes."""
+        with self._transaction():
+            self._db.execute("DELETE FROM spool")
+            self._db.executemany("INSERT INTO spool VALUES (?, ?)", enumerate(lines, start=1))
+
+    def spooled(self, *, start: int = 1) -> Iterator[bytes]:
+        """The spooled lines from line number `start` on."""
+        for (content,) in self._db.execute(
+            "SELECT content FROM spool WHERE line >= ? ORDER BY line", (start,)
+        ):
+            yield content
+
+    def forget_spool(self) -> None:
+        """Empty the waiting room."""
+        with self._transaction():
+            self._db.execute("DELETE FROM spool")
+
+    # Reading
+
+    def recorded(
+        self, run: Run, ordinals: Sequence[int]
+    ) -> dict[tuple[int, int], tuple[Verdict, int | None]]:
+        """What was already said about these rollouts: (ordinal, part) to verdict and attempt."""
+        found: dict[tuple[int, int], tuple[Verdict, int | None]] = {}
+        for clause, values in _ranges(ordinals):
+            rows = self._db.execute(
+                f"SELECT {SCORE_COLUMNS} FROM scores WHERE run = ? AND {clause}",
+                (run.number, *values),
+            )
+            for ordinal, part, *said, attempt in rows:
+                found[ordinal, part] = (verdict_of(*said), attempt)
+        return found
+
+    def departed(self, run: Run, scheme: str, groups: Sequence[int]) -> set[int]:
+        """Which of these groups have left under a scheme."""
+        found: set[int] = set()
+        for clause, values in _ranges(groups, column="grp"):
+            rows = self._db.execute(
+                f"SELECT grp FROM departures WHERE run = ? AND scheme = ? AND {clause}",
+                (run.number, scheme, *values),
+            )
+            found.update(group for (group,) in rows)
+        return found
+
+    def _present(self, run: Run, ordinals: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for clause, values in _ranges(ordinals):
+            rows = self._db.execute(
+                f"SELECT ordinal FROM rollouts WHERE run = ? AND {clause}",
+                (run.number, *values),
+            )
+            found.update(ordinal for (ordinal,) in rows)
+        return found
+
+    def next_attempt(self, run: Run) -> int:
+        """Return the first attempt id that is free."""
+        (last,) = self._db.execute(
+            "SELECT max(attempt) FROM attempts WHERE run = ?", (run.number,)
+        ).fetchone()
+        return 0 if last is None else last + 1
+
+    def heads(self, run: Run) -> Iterator[tuple[int, int, int, str | int]]:
+        """(ordinal, group, index, id) of every rollout, in input order."""
+        yield from self._db.execute(
+            "SELECT ordinal, grp, idx, id FROM rollouts WHERE run = ? ORDER BY ordinal", (run.number,)
+        )
+
+    def entered(self, run: Run, *, group: int | None = None) -> Iterator[Entered]:
+        """Rollouts with their content, in input order; of one group, if it is named."""
+        where = "" if group is None else " AND grp = ?"
+        rows = self._db.execute(
+            f"SELECT ordinal, grp, idx, id, content FROM rollouts WHERE run = ?{where} ORDER BY ordinal",
+            (run.number,) if group is None else (run.number, group),
+        )
+        return map(Entered._make, rows)
+
+    def find(self, run: Run, name: str) -> Entered | None:
+        """Return the rollout whose id reads `name`; an id that is text wins over a number."""
+        row = self._db.execute(
+            "SELECT ordinal, grp, idx, id, content FROM rollouts WHERE run = ? AND CAST(id AS TEXT) = ? "
+            "ORDER BY typeof(id) DESC LIMIT 1",
+            (run.number, name),
+        ).fetchone()
+        return None if row is None else Entered._make(row)
+
+    def scores(self, run: Run) -> Iterator[Recorded]:
+        """Every verdict, by rollout in input order, then by part."""
+        for ordinal, part, *said, attempt in self._db.execute(
+            f"SELECT {SCORE_COLUMNS} FROM scores WHERE run = ? ORDER BY ordinal, part",
+            (run.number,),
+        ):
+            yield Recorded(ordinal, part, verdict_of(*said), attempt)
+
+    def departures(self, run: Run, scheme: str) -> Iterator[Departure]:
+        """Groups that left under a scheme, by group."""
+        for group, values in self._db.execute(
+            "SELECT grp, advantages FROM departures WHERE run = ? AND scheme = ? ORDER BY grp",
+            (run.number, scheme),
+        ):
+            yield Departure(group, scheme, array("d", values))
+
+    def departed_group(self, run: Run, group: int) -> list[Departure]:
+        """One group's departures, under every scheme that was asked for."""
+        rows = self._db.execute(
+            "SELECT scheme, advantages FROM departures WHERE run = ? AND grp = ?", (run.number, group)
+        )
+        return [Departure(group, scheme, array("d", values)) for scheme, values in rows]
+
+    def attempts(self, run: Run, *, ordinal: int | None = None) -> Iterator[Attempt]:
+        """Attempts in the order of their ids; of one rollout, if it is named."""
+        where = ""
+        if ordinal is not None:
+            where = (
+                " AND (first = ?2 AND members = 1 OR attempt IN"
+                " (SELECT attempt FROM scores WHERE run = ?1 AND ordinal = ?2))"
+            )
+        yield from self._attempts(run, f"{where} ORDER BY attempt", *([] if ordinal is None else [ordinal]))
+
+    def own_attempts(self, run: Run) -> Iterator[Attempt]:
+        """Attempts that served one rollout alone, by rollout in input order."""
+        yield from self._attempts(run, " AND members = 1 ORDER BY first, attempt")
+
+    def _attempts(self, run: Run, where: str, *values: int) -> Iterator[Attempt]:
+        names = {place: name for name, place in run.parts.items()}
+        for row in self._db.execute(
+            f"SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE run = ?1{where}", (run.number, *values)
+        ):
+            yield attempt_of(row, names)
+
+    def service_times(self, run: Run, part: int) -> Iterator[tuple[float, bool]]:
+        """(service seconds, whether it was cut) of a part's attempts, the shortest first."""
+        for service_s, censored in self._db.execute(
+            "SELECT service_s, censored FROM attempts "
+            "WHERE run = ? AND part = ? AND service_s IS NOT NULL ORDER BY service_s",
+            (run.number, part),
+        ):
+            yield service_s, bool(censored)
+
+    def judged_rollouts(self, run: Run, part: int) -> int:
+        """How many rollouts a part's attempts were made on, counted once per attempt."""
+        (rollouts,) = self._db.execute(
+            "SELECT coalesce(sum(members), 0) FROM attempts WHERE run = ? AND part = ?", (run.number, part)
+        ).fetchone()
+        return int(rollouts)
+
+    # Keeping faith
+
+    def verify(self) -> list[str]:
+        """Check the record against itself; every fault is a sentence, none is the empty list.
+
+        What is checked: the file's structure, every rollout's content against its digest, scores
+        without rollout or attempt, values that are no number, groups that left before all their
+        members were judged.
+        """
+        return list(faults(self._db, {run.number: run.spec.get("columns", {}) for run in self.runs()}))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise RunStoppedError(
+                f"{self.path}: the ledger could not be written ({error}); everything acknowledged is kept"
+                "\n  next: free space (or lift what stops the writing) and run the same command again"
+            ) from error
+
+
+def _open(path: Path, *, write: bool) -> sqlite3.Connection:
+    try:
+        new = write and (not path.exists() or path.stat().st_size == 0)
+        name = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
+        db = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=True)
+        try:
+            if new:
+                db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            _refuse_strangers(db.execute("PRAGMA application_id").fetchone()[0], path)
+            if write:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = NORMAL")
+                migrate(db, str(path))
+            else:
+                refuse_newer(db, str(path))
+        except BaseException:
+            db.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise RefusedError(
+            f"the ledger cannot be opened ({error})",
+            where=str(path),
+            remedy="free space and run the same command again"
+            if "full" in str(error)
+            else "check that the folder can be written and the file is a steelyard ledger, "
+            "or name another file with --ledger",
+        ) from error
+    return db
+
+
+def _refuse_strangers(owner: int, path: Path) -> None:
+    if owner != _APPLICATION_ID:
+        raise RefusedError(
+            "this is a SQLite file, but not a steelyard ledger",
+            where=str(path),
+            remedy="name another file with --ledger",
+        )
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Name the first thing that differs between two runs' specs."""
+    for name in new:
+        if old.get(name) != new[name]:
+            return f"{name}: {_short(old.get(name))} there, {_short(new[name])} now"
+    return "its identity differs"
+
+
+def _short(value: object) -> str:
+    text = canonical_json(value).decode()
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _ranges(numbers: Sequence[int], *, column: str = "ordinal") -> Iterator[tuple[str, Sequence[int]]]:
+    """WHERE clauses that select exactly these numbers; consecutive ones cost one range."""
+    numbers = sorted(numbers)
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
+        yield f"{column} BETWEEN ? AND ?", (numbers[0], numbers[-1])
+        return
+    for start in range(0, len(numbers), 1_000):  # far below SQLite's limit of 32,766 variables
+        some = numbers[start : start + 1_000]
+        yield f"{column} IN ({', '.join('?' * len(some))})", some

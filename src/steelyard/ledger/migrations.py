@@ -1,0 +1,91 @@
+"""How the ledger's tables came to be: named steps, each applied once, in order.
+
+A step is never edited after it has shipped; a change is a new step at the end. A ledger that names a
+step unknown here was written by a newer steelyard and is refused.
+
+Scores, attempts and departures are only ever inserted. `spool` is the one waiting room: rows of an
+input that can be read only once (standard input, gzip) stand there until their run is written out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from steelyard.errors import RefusedError
+
+STEPS: tuple[tuple[str, str], ...] = (
+    (
+        "001_the_record",
+        """
+        CREATE TABLE runs (
+            run INTEGER PRIMARY KEY,
+            identity TEXT NOT NULL,
+            started_unix REAL NOT NULL,
+            spec TEXT NOT NULL           -- JSON: input digest, recipe, options that change verdicts
+        );
+        CREATE TABLE parts (
+            run INTEGER NOT NULL, part INTEGER NOT NULL,
+            name TEXT NOT NULL, identity TEXT NOT NULL,
+            PRIMARY KEY (run, part)
+        ) WITHOUT ROWID;
+        CREATE TABLE rollouts (
+            run INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+            grp INTEGER NOT NULL, idx INTEGER NOT NULL, id NOT NULL,
+            digest BLOB NOT NULL, content BLOB NOT NULL,
+            PRIMARY KEY (run, ordinal)
+        ) WITHOUT ROWID;
+        CREATE TABLE attempts (
+            run INTEGER NOT NULL, attempt INTEGER NOT NULL,
+            part INTEGER NOT NULL, try INTEGER NOT NULL,
+            first INTEGER NOT NULL, members INTEGER NOT NULL,  -- first member's ordinal, their number
+            ended TEXT NOT NULL, cut_by TEXT,
+            queued_s REAL, service_s REAL, spawn_s REAL, wall_s REAL, reap_s REAL,
+            cpu_s REAL, run_delay_s REAL, blocked_s REAL, censored INTEGER NOT NULL,
+            evidence TEXT,
+            PRIMARY KEY (run, attempt)
+        ) WITHOUT ROWID;
+        CREATE TABLE scores (
+            run INTEGER NOT NULL, ordinal INTEGER NOT NULL, part INTEGER NOT NULL,
+            verdict INTEGER NOT NULL,    -- 0 scored, 1 abstained, 2 unscored
+            value REAL, code TEXT, reason TEXT, integrity TEXT, attempt INTEGER,
+            PRIMARY KEY (run, ordinal, part)
+        ) WITHOUT ROWID;
+        CREATE TABLE departures (
+            run INTEGER NOT NULL, scheme TEXT NOT NULL, grp INTEGER NOT NULL,
+            advantages BLOB NOT NULL,    -- doubles, one per rollout of the group, in input order
+            PRIMARY KEY (run, scheme, grp)
+        ) WITHOUT ROWID;
+        CREATE TABLE spool (line INTEGER PRIMARY KEY, content BLOB NOT NULL);
+        """,
+    ),
+)
+
+
+def migrate(db: sqlite3.Connection, path: str) -> None:
+    """Apply the steps that a ledger lacks.
+
+    Raises
+    ------
+    RefusedError
+        If the ledger knows a step that this version does not.
+    """
+    db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, position INTEGER NOT NULL)")
+    applied = refuse_newer(db, path)
+    for position, (name, script) in enumerate(STEPS):
+        if name not in applied:
+            db.executescript(f"BEGIN; {script} INSERT INTO migrations VALUES ('{name}', {position}); COMMIT;")
+
+
+def refuse_newer(db: sqlite3.Connection, path: str) -> list[str]:
+    """Return the steps that were applied; refuse a ledger that knows one unknown here."""
+    applied = [name for (name,) in db.execute("SELECT name FROM migrations ORDER BY position")]
+    known = [name for name, _ in STEPS]
+    unknown = [name for name in applied if name not in known]
+    if unknown:
+        raise RefusedError(
+            f"the ledger was written by a newer steelyard (it knows the step {unknown[0]!r}, "
+            f"this version's last is {known[-1]!r})",
+            where=path,
+            remedy="pip install --upgrade steelyard, or name another file with --ledger",
+        )
+    return applied

@@ -1,0 +1,156 @@
+"""Several rewards, one number: parts with weights, and a pure function that combines their verdicts.
+
+A part that abstained is left out of the sum; one that is unscored makes the whole sum missing, for a
+sum that lacks a term is another number, not a smaller one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from steelyard.errors import RefusedError
+from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict
+from steelyard.rollout import Rollout, canonical_json
+
+_FULL = frozenset({"isolated"})
+
+
+def weighted_sum(parts: Sequence[Part], verdicts: Mapping[str, Verdict]) -> Verdict:
+    """Add `weight * value` over the parts that judged.
+
+    Parameters
+    ----------
+    parts
+        The recipe's parts.
+    verdicts
+        By the parts' names.
+
+    Examples
+    --------
+    >>> from steelyard.rewards import builtin
+    >>> two = [Part(builtin("gsm8k")), Part(builtin("format"), weight=0.5)]
+    >>> weighted_sum(two, {"gsm8k": Scored(1.2), "format": Scored(1.0)})
+    Scored(value=1.7, code=None, reason=None, integrity=None)
+    >>> weighted_sum(two, {"gsm8k": Unscored("judge:x", "down"), "format": Scored(1.0)})
+    Unscored(boundary='judge:x', cause='down')
+    """
+    if len(parts) == 1 and parts[0].weight == 1.0:
+        return verdicts[parts[0].reward.name]
+    total, judged = 0.0, 0
+    code = reason = None
+    integrities: set[str] = set()
+    for part in parts:
+        verdict = verdicts[part.reward.name]
+        if isinstance(verdict, Unscored):
+            return verdict
+        if isinstance(verdict, Abstained):
+            continue
+        judged += 1
+        total += part.weight * verdict.value
+        if code is None and verdict.code is not None:
+            code = verdict.code
+            reason = f"{part.reward.name}: {verdict.reason or verdict.code}"
+        if verdict.integrity is not None:
+            integrities.add(verdict.integrity)
+    if not judged:
+        return Abstained("every part abstained")
+    integrity = None if not integrities else "isolated" if integrities <= _FULL else "cooperative"
+    return Scored(total, code, reason, integrity)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is asked of every rollout, and how the answers become one number.
+
+    Parameters
+    ----------
+    parts
+        One or more, with names of their own.
+    combine
+        From the rollout and the parts' verdicts to the total; `None` for the weighted sum. It must
+        be pure: the same verdicts give the same total, whenever they are combined.
+
+    Raises
+    ------
+    RefusedError
+        If there is no part, or two parts share a name.
+    """
+
+    parts: tuple[Part, ...]
+    combine: Callable[[Rollout, Mapping[str, Verdict]], Verdict] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise RefusedError("a recipe needs a reward", where="recipe", remedy="name one with --reward")
+        name, times = Counter(part.reward.name for part in self.parts).most_common(1)[0]
+        if times > 1:
+            raise RefusedError(
+                f"{name!r} is named {times} times",
+                where="recipe",
+                remedy="parts of a recipe have names of their own",
+            )
+
+    @cached_property
+    def identity(self) -> str:
+        """Changes whenever a total could."""
+        combine = self.combine
+        said = [
+            [part.reward.name, part.reward.identity, part.weight, part.optional, _name(part.only_if)]
+            for part in self.parts
+        ]
+        return blake2b(canonical_json([said, _name(combine)]), digest_size=8).hexdigest()
+
+    @cached_property
+    def floor(self) -> float:
+        """The weighted sum of the parts' floors."""
+        return sum(part.weight * part.reward.floor for part in self.parts)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parts' names."""
+        return tuple(part.reward.name for part in self.parts)
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Name to weight."""
+        return {part.reward.name: part.weight for part in self.parts}
+
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Columns without which a row cannot be judged."""
+        return tuple(
+            dict.fromkeys(name for part in self.parts if not part.optional for name in part.reward.columns)
+        )
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Columns that any part reads."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.reward.columns))
+
+    def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
+        """(column, what is wrong with it) for the first part that finds a fault, or `None`."""
+        for part in self.parts:
+            reward = part.reward
+            if any(columns.get(name) is None for name in reward.columns) or not reward.applies(columns):
+                continue
+            wrong = reward.lint(columns)
+            if wrong is not None:
+                return (reward.columns[0] if reward.columns else "", wrong)
+        return None
+
+    def total(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Verdict:
+        """Combine the parts' verdicts on one rollout."""
+        if self.combine is None:
+            return weighted_sum(self.parts, verdicts)
+        return self.combine(rollout, verdicts)
+
+
+def _name(function: Callable[..., object] | None) -> str:
+    if function is None:
+        return ""
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', repr(function))}"

@@ -1,0 +1,284 @@
+"""The path of a completion: write down, judge, write down, hand on.
+
+`Runtime.score` takes groups and yields them scored, in the order in which they finish. With a ledger
+nothing is judged before its rollout is recorded, and nothing is handed on before its score is; what
+the ledger already knows of the run is not asked for again.
+
+This is where scheduling, workers and the ledger meet; none of them knows the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from steelyard.advantages import SCHEMES
+from steelyard.blame import Shares
+from steelyard.clock import Clock, Seconds, SystemClock
+from steelyard.errors import RefusedError, TooManyUnscoredError
+from steelyard.ledger import Departure, Ledger, Run
+from steelyard.outcome import Called, End, Failure, How, Part, Score, Scored, ScoredGroup, Takes
+from steelyard.rewards import FunctionReward, Recipe
+from steelyard.rewards.own import in_worker, refuse_unreachable
+from steelyard.rollout import Group, Rollout
+from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
+from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
+
+CHUNK: Final = 1_024
+"""Rollouts that are entered, and judged by rewards of ours, at a time: below 20 ms of work."""
+
+CPU_S: Final = 10.0
+"""CPU seconds that a user's synchronous reward may take for one rollout, unless said otherwise."""
+
+WALL_TIMES: Final = 10
+"""The wall backstop of a worker, as a multiple of its CPU limit: a loaded machine is not a slow reward."""
+
+AWAIT_S: Final = 60.0
+"""Wall seconds that an awaited reward may take for one rollout, unless said otherwise."""
+
+PLACES: Final = 64
+"""Awaited calls under way at once for each resource, unless said otherwise."""
+
+
+class Runtime:
+    """Scores groups by a recipe.
+
+    Parameters
+    ----------
+    recipe
+        What to ask.
+    ledger, run
+        Where to write it down, and under which run; neither for a trial without a record.
+    advantage
+        The scheme, by its name on the command line.
+    timeout_s
+        Seconds per attempt: of CPU for synchronous rewards of users (with ten times as much wall
+        time as backstop), of wall time for awaited ones. Rewards of ours are bounded by the size of
+        what they read.
+    workers
+        Processes for synchronous rewards; one for each core that this process may use.
+    places
+        Awaited calls under way at once, for each resource.
+    stop
+        Whether to stop when more than the stated shares of rollouts cannot be judged.
+    clock
+        Time.
+
+    Raises
+    ------
+    RefusedError
+        If a reward cannot be run here.
+
+    Examples
+    --------
+    >>> from steelyard.rewards import builtin
+    >>> rollouts = [
+    ...     Rollout(i, "1 + 1?", f"#### {i}", {"answer": "2"}, (0, i), i, f"row {i}") for i in range(4)
+    ... ]
+    >>> async def main() -> None:
+    ...     runtime = Runtime(Recipe((Part(builtin("gsm8k")),)), advantage="rloo")
+    ...     async for scored in runtime.score([Group("sum", 0, rollouts)]):
+    ...         print([float(total) for total in scored.totals])
+    >>> asyncio.run(main())
+    [0.2, 0.2, 1.2, 0.2]
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        ledger: Ledger | None = None,
+        run: Run | None = None,
+        advantage: str = "grpo",
+        timeout_s: Seconds | None = None,
+        workers: int | None = None,
+        places: int = PLACES,
+        stop: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        if (ledger is None) is not (run is None):
+            raise RefusedError("a ledger needs a run", where="Runtime", remedy="pass both, or neither")
+        self.recipe = recipe
+        self._ledger = ledger
+        self._run = run
+        self._scheme = SCHEMES[advantage]
+        self._timeout_s = timeout_s
+        self._workers = workers or len(_cores())
+        self._places = places
+        self._shares = Shares() if stop else None
+        self._clock = clock or SystemClock()
+        for part in recipe.parts:
+            if part.reward.how is How.WORKER and isinstance(part.reward, FunctionReward):
+                refuse_unreachable(part.reward)
+
+    async def score(self, groups: Iterable[Group]) -> AsyncGenerator[ScoredGroup]:
+        """Judge groups; yield each when its last rollout is judged.
+
+        Parameters
+        ----------
+        groups
+            Complete groups with ordinals of their own; taken as there is room.
+
+        Raises
+        ------
+        TooManyUnscoredError
+            If more than the stated share cannot be judged (and `stop` is on).
+        RunStoppedError
+            If a reward judges nothing at all, or the ledger cannot be written.
+        """
+        first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
+        scheduler = Scheduler(self._plans(), first_attempt=first)
+        async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
+            async for batch in batches:
+                scored = [self._scored(group, parts) for group, parts in batch.groups]
+                self._record(batch, scored)
+                for one in scored:
+                    yield one
+                self._watch(scored)
+
+    # The ledger's side
+
+    def _entered(self, groups: Iterable[Group]) -> Iterator[Sequence[Group]]:
+        for chunk in _chunks(groups):
+            if self._ledger is not None and self._run is not None:
+                self._ledger.enter(self._run, chunk)
+            yield chunk
+
+    def _recorded(self, chunk: Sequence[Group]) -> Mapping[tuple[int, str], Score]:
+        run = self._run
+        if self._ledger is None or run is None or not run.resumed:
+            return {}
+        rollouts = {rollout.ordinal: rollout for group in chunk for rollout in group.rollouts}
+        parts = {run.parts[part.reward.name]: part.reward for part in self.recipe.parts}
+        return {
+            (ordinal, parts[place].name): Score(
+                rollouts[ordinal].key, ordinal, parts[place].name, parts[place].identity, verdict, attempt
+            )
+            for (ordinal, place), (verdict, attempt) in self._ledger.recorded(run, list(rollouts)).items()
+        }
+
+    def _record(self, batch: Batch, scored: Sequence[ScoredGroup]) -> None:
+        if self._ledger is None or self._run is None:
+            return
+        departures = [
+            Departure(one.group.ordinal, self._scheme.name, one.advantages)
+            for one in scored
+            if one.advantages is not None
+        ]
+        if self._run.resumed:
+            gone = self._ledger.departed(self._run, self._scheme.name, [one.group for one in departures])
+            departures = [one for one in departures if one.group not in gone]
+        self._ledger.leave(self._run, attempts=batch.attempts, scores=batch.scores, departures=departures)
+
+    # The scheduler's side
+
+    def _plans(self) -> list[PartPlan]:
+        places: dict[str, asyncio.Semaphore] = {}
+        return [PartPlan(part, self._caller(part, places)) for part in self.recipe.parts]
+
+    def _caller(self, part: Part, places: dict[str, asyncio.Semaphore]) -> Caller:
+        reward = part.reward
+        if reward.how is How.INLINE:
+            return InlineCaller(reward, self._clock)
+        if reward.how is How.ASYNC:
+            resource = getattr(reward, "resource", f"reward:{reward.name}")
+            free = places.setdefault(resource, asyncio.Semaphore(self._places))
+            return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
+        if not isinstance(reward, FunctionReward) or reward.takes is not Takes.ROLLOUT:
+            raise RefusedError(
+                "worker processes run functions of one rollout",
+                where=f"reward {reward.name!r}",
+                remedy="make it with steelyard.reward, or make its call asynchronous",
+            )
+        return WorkerCaller(reward, self._workers, self._timeout_s or CPU_S, self._clock)
+
+    def _scored(self, group: Group, parts: Mapping[str, Sequence[Score]]) -> ScoredGroup:
+        names = self.recipe.names
+        if len(names) == 1 and self.recipe.combine is None and self.recipe.parts[0].weight == 1.0:
+            totals = [score.verdict for score in parts[names[0]]]
+        else:
+            totals = [
+                self.recipe.total(rollout, {name: parts[name][place].verdict for name in names})
+                for place, rollout in enumerate(group.rollouts)
+            ]
+        by_group = self._scheme.by_group
+        return ScoredGroup(group, totals, parts, None if by_group is None else by_group(totals).values)
+
+    def _watch(self, scored: Sequence[ScoredGroup]) -> None:
+        if self._shares is None:
+            return
+        for one in scored:
+            for total in one.totals:
+                self._shares.see(total)
+        excess = self._shares.excess()
+        if excess is not None:
+            raise TooManyUnscoredError(
+                f"{excess}\n  next: steelyard show LEDGER --why lists the reasons; what was recorded is kept"
+            )
+
+
+class WorkerCaller:
+    """Calls a user's synchronous function in worker processes, each rollout with clocks of its own."""
+
+    def __init__(self, reward: FunctionReward, size: int, cpu_s: Seconds, clock: Clock) -> None:
+        self._reward = reward
+        self._pool = WorkerPool(
+            f"{in_worker.__module__}:{in_worker.__qualname__}",
+            size=size,
+            cpu_s=cpu_s,
+            wall_s=cpu_s * WALL_TIMES,
+            clock=clock,
+        )
+
+    async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:
+        """Judge rollouts as one message; in a fresh process each, if asked."""
+        items = [(self._reward.target, rollout._replace(raw=None)) for rollout in rollouts]
+        if fresh:
+            outcomes = [await self._pool.fresh(item) for item in items]
+        else:
+            outcomes = await self._pool.call(items)
+        return [
+            Called([rollout], [self._said(outcome)], outcome.clocks)
+            for rollout, outcome in zip(rollouts, outcomes, strict=True)
+        ]
+
+    def _said(self, outcome: Outcome) -> Scored | Failure:
+        failure = outcome.failure
+        match failure:
+            case None if isinstance(outcome.value, Scored):
+                return outcome.value
+            case Raised(type="ValueError", message=message) if message.startswith("returned "):
+                return Failure(End.RAISED, message)
+            case Cut(limit=limit):
+                return Failure(End.CUT, str(failure), limit=limit)
+            case Died():
+                return Failure(End.LOST, str(failure))
+            case NotStarted():
+                return Failure(End.NEVER_STARTED, str(failure), boundary=f"reward:{self._reward.name}")
+        return Failure(End.RAISED, str(failure))
+
+    async def close(self) -> None:
+        """End the processes."""
+        await self._pool.close()
+
+
+def _chunks(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    chunk: list[Group] = []
+    rollouts = 0
+    for group in groups:
+        chunk.append(group)
+        rollouts += len(group.rollouts)
+        if rollouts >= CHUNK:
+            yield chunk
+            chunk, rollouts = [], 0
+    if chunk:
+        yield chunk
+
+
+def _cores() -> Sequence[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return range(os.cpu_count() or 1)

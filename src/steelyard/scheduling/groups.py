@@ -1,0 +1,367 @@
+"""The order of things: work starts when a rollout exists, and a group leaves with its last verdict.
+
+Groups come in chunks. Rewards of ours judge a chunk in one call; synchronous rewards of users go to
+processes, many rollouts a message; boundaries and judges are awaited, a task each. Parts without a
+gate start at once; a gated part starts when the parts before it have spoken. Groups leave in the
+order in which they finish: that line is the barrier which `pricing` models.
+
+What goes on in one chunk never waits for another; how many rollouts may be under way is bounded, so
+that a fast reader does not fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from steelyard.outcome import (
+    Abstained,
+    Attempt,
+    Called,
+    End,
+    Failure,
+    How,
+    Part,
+    Score,
+    Takes,
+    Unscored,
+    Verdict,
+)
+from steelyard.rollout import Group, Rollout
+from steelyard.scheduling.calls import Caller, InlineCaller
+from steelyard.scheduling.suspects import Witness, settle
+
+WINDOW: Final = 4_096
+"""Rollouts under way at most: four chunks, so that a slow one does not stop the others."""
+
+MESSAGE: Final = 64
+"""Rollouts in one message to a worker process: the message's own cost is then below 1 us each."""
+
+
+class PartPlan(NamedTuple):
+    """A part, and how its reward is called."""
+
+    part: Part
+    caller: Caller
+
+
+class Batch(NamedTuple):
+    """What happened since the last batch: attempts that ended, scores, and groups that are complete."""
+
+    attempts: list[Attempt]
+    scores: list[Score]
+    groups: list[tuple[Group, Mapping[str, Sequence[Score]]]]
+
+
+class _Open:
+    """A group under way."""
+
+    __slots__ = ("group", "missing", "recorded", "scores", "stage")
+
+    def __init__(self, group: Group, parts: Iterable[str], recorded: Mapping[tuple[int, str], Score]) -> None:
+        self.group = group
+        self.recorded = recorded
+        self.scores: dict[str, list[Score | None]] = {name: [None] * len(group.rollouts) for name in parts}
+        self.missing = 0
+        self.stage = 0
+
+
+class _Cell(NamedTuple):
+    """One rollout to be judged by one part."""
+
+    open: _Open
+    place: int
+    """Its index in the group."""
+    rollout: Rollout
+
+
+class Scheduler:
+    """Judges groups by parts.
+
+    Parameters
+    ----------
+    plans
+        The parts in their order, each with its caller.
+    first_attempt
+        The first free attempt id.
+    window
+        How many rollouts may be under way.
+    """
+
+    def __init__(self, plans: Sequence[PartPlan], *, first_attempt: int = 0, window: int = WINDOW) -> None:
+        self._plans = plans
+        self._witnesses = {plan.part.reward.name: Witness(plan.part.reward, plan.caller) for plan in plans}
+        ungated = [plan for plan in plans if plan.part.only_if is None]
+        gated = [[plan] for plan in plans if plan.part.only_if is not None]
+        self._stages = [ungated, *gated] if ungated else gated
+        self._ids = count(first_attempt)
+        self._window = window
+        self._under_way = 0
+        self._batch = Batch([], [], [])
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._failed: BaseException | None = None
+
+    async def run(
+        self,
+        chunks: Iterable[Sequence[Group]],
+        recorded: Callable[[Sequence[Group]], Mapping[tuple[int, str], Score]] = lambda _groups: {},
+    ) -> AsyncGenerator[Batch]:
+        """Judge chunks of groups; batches come as soon as anything is finished.
+
+        Parameters
+        ----------
+        chunks
+            Groups; a chunk is taken when there is room for it.
+        recorded
+            Scores that a chunk already has, by (ordinal, part); they are not asked for again.
+
+        Raises
+        ------
+        RunStoppedError
+            If a part cannot judge anything.
+        """
+        waiting: Iterator[Sequence[Group]] | None = iter(chunks)
+        try:
+            while True:
+                stuck = bool(self._tasks) and self._waiting() == len(self._tasks)
+                if waiting is not None and (stuck or self._under_way < self._window):
+                    chunk = next(waiting, None)
+                    if chunk is None:
+                        waiting = None
+                    else:
+                        self._start(chunk, recorded(chunk))
+                elif self._under_way == 0:
+                    break
+                elif stuck:
+                    raise next(w for w in self._witnesses.values() if w.waiting).give_up()
+                else:
+                    await self._wake.wait()
+                if self._tasks:
+                    await asyncio.sleep(0)  # lets started calls begin and ended ones report
+                self._wake.clear()
+                if self._failed is not None:
+                    raise self._failed
+                if any(self._batch):
+                    batch, self._batch = self._batch, Batch([], [], [])
+                    yield batch
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Cancel what runs and close what ran it."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for plan in self._plans:
+            await plan.caller.close()
+
+    def _waiting(self) -> int:
+        return sum(witness.waiting for witness in self._witnesses.values())
+
+    # Starting
+
+    def _start(self, chunk: Sequence[Group], recorded: Mapping[tuple[int, str], Score]) -> None:
+        self._under_way += sum(len(group.rollouts) for group in chunk)
+        self._advance([_Open(group, self._witnesses, recorded) for group in chunk])
+
+    def _advance(self, opened: list[_Open]) -> None:
+        """Start the next stage of groups that have finished the one before, or let them leave."""
+        while opened:
+            stage = opened[0].stage
+            if stage == len(self._stages):
+                for one in opened:
+                    self._leave(one)
+                return
+            asked: list[tuple[PartPlan, list[_Cell]]] = []
+            for plan in self._stages[stage]:
+                cells = [cell for one in opened for cell in self._cells(one, plan.part)]
+                asked.append((plan, cells))
+            for one in opened:
+                one.stage += 1
+            opened = [one for one in opened if one.missing == 0]  # nothing to ask: on to the next stage
+            for plan, cells in asked:
+                if cells:
+                    self._submit(plan, cells)
+
+    def _cells(self, one: _Open, part: Part) -> Iterator[_Cell]:
+        """Yield rollouts of a group that the part must be asked about; the others get their score here."""
+        name = part.reward.name
+        scores = one.scores[name]
+        rollouts = one.group.rollouts
+        settled = _by_columns(part, rollouts)
+        for index, rollout in enumerate(rollouts):
+            known = one.recorded.get((rollout.ordinal, name)) if one.recorded else None
+            if known is not None:
+                scores[index] = known
+                continue
+            verdict = settled or self._gate(one, part, index)
+            if verdict is not None:
+                self._say(one, index, part, verdict, None)
+            else:
+                one.missing += 1
+                yield _Cell(one, index, rollout)
+
+    def _gate(self, one: _Open, part: Part, index: int) -> Abstained | None:
+        if part.only_if is None:
+            return None
+        said = {
+            name: score.verdict for name, scores in one.scores.items() if (score := scores[index]) is not None
+        }
+        return None if part.only_if(said) else Abstained("the gate before it is closed")
+
+    # Calling
+
+    def _submit(self, plan: PartPlan, cells: list[_Cell]) -> None:
+        reward = plan.part.reward
+        if reward.how is How.INLINE and isinstance(plan.caller, InlineCaller):
+            for called in plan.caller.now([cell.rollout for cell in cells]):
+                self._ended(plan, called, cells[: len(called.rollouts)], attempted=0)
+                cells = cells[len(called.rollouts) :]
+        elif reward.takes is Takes.GROUP:
+            for some in _by_group(cells):
+                self._spawn(self._call(plan, some))
+        else:
+            size = 1 if reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT else MESSAGE
+            for start in range(0, len(cells), size):
+                self._spawn(self._call(plan, cells[start : start + size]))
+
+    async def _call(self, plan: PartPlan, cells: list[_Cell], *, attempted: int = 0) -> None:
+        for called in await plan.caller.call([cell.rollout for cell in cells]):
+            some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
+            alone = plan.part.reward.takes is not Takes.BATCH or len(some) == 1
+            if alone or not any(isinstance(said, Failure) for said in called.said):
+                self._ended(plan, called, some, attempted=attempted)
+                continue
+            # a failed batch says nothing about its members: each is asked for alone
+            self._note(plan.part, called, 0)
+            for cell in some:
+                self._spawn(self._call(plan, [cell], attempted=1))
+
+    def _ended(self, plan: PartPlan, called: Called, cells: list[_Cell], *, attempted: int) -> None:
+        part = plan.part
+        attempt = self._note(part, called, attempted)
+        witness = self._witnesses[part.reward.name]
+        failed: list[tuple[_Cell, Failure]] = []
+        for cell, said in zip(cells, called.said, strict=True):
+            if isinstance(said, Failure):
+                failed.append((cell, said))
+            else:
+                self._say(cell.open, cell.place, part, said, attempt)
+                self._arrived(cell.open)
+        if not failed:
+            witness.judged(called.rollouts[-1:] if part.reward.takes is not Takes.GROUP else called.rollouts)
+            return
+        for cell, failure in failed:
+            if not failure.boundary:
+                witness.failed(cell.rollout, failure)
+        together = part.reward.takes is Takes.GROUP
+        for some in [failed] if together else [[one] for one in failed]:
+            suspects = [cell for cell, _ in some]
+            self._spawn(self._settle(plan, suspects, some[0][1], attempt, attempted + 1))
+
+    async def _settle(
+        self, plan: PartPlan, cells: list[_Cell], failure: Failure, attempt: int, attempted: int
+    ) -> None:
+        last = attempt
+
+        def note(called: Called) -> None:
+            nonlocal last
+            last = self._note(plan.part, called, attempted)
+
+        witness = self._witnesses[plan.part.reward.name]
+        verdicts = await settle([cell.rollout for cell in cells], failure, witness, note)
+        for cell, verdict in zip(cells, verdicts, strict=True):
+            self._say(cell.open, cell.place, plan.part, verdict, last)
+            self._arrived(cell.open)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wake.set()
+        if not task.cancelled() and task.exception() is not None and self._failed is None:
+            self._failed = task.exception()
+
+    # Ending
+
+    def _note(self, part: Part, called: Called, attempted: int) -> int:
+        """Write an attempt down; return its id."""
+        attempt = next(self._ids)
+        failure = next((said for said in called.said if isinstance(said, Failure)), None)
+        evidence = None
+        if failure is not None:
+            evidence = {"cause": failure.cause, "boundary": failure.boundary}
+        self._batch.attempts.append(
+            Attempt(
+                attempt,
+                part.reward.name,
+                attempted,
+                called.rollouts[0].ordinal,
+                len(called.rollouts),
+                called.clocks,
+                End.FINISHED if failure is None else failure.end,
+                None if failure is None else failure.limit,
+                evidence,
+            )
+        )
+        return attempt
+
+    def _say(self, one: _Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
+        reward = part.reward
+        rollout = one.group.rollouts[index]
+        score = Score(rollout.key, rollout.ordinal, reward.name, reward.identity, verdict, attempt)
+        one.scores[reward.name][index] = score
+        self._batch.scores.append(score)
+
+    def _arrived(self, one: _Open) -> None:
+        one.missing -= 1
+        if one.missing == 0:
+            self._advance([one])
+
+    def _leave(self, one: _Open) -> None:
+        scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
+        self._batch.groups.append((one.group, scores))
+        self._under_way -= len(one.group.rollouts)
+
+
+def _by_columns(part: Part, rollouts: Sequence[Rollout]) -> Verdict | None:
+    """What a group's columns alone decide; `None` if its completions must be read.
+
+    The columns that a recipe reads are the same for a whole group, so one bad row takes the group.
+    """
+    reward = part.reward
+    seen: Mapping[str, Any] | None = None
+    for rollout in rollouts:
+        columns = rollout.columns
+        if columns == seen:
+            continue
+        seen = columns
+        absent = next((name for name in reward.columns if columns.get(name) is None), None)
+        if absent is not None:
+            if part.optional:
+                return Abstained(f"column {absent!r} is absent")
+            return Unscored("data", f"{rollout.where}: column {absent!r} is missing")
+        if not reward.applies(columns):
+            return Abstained("does not apply to these columns")
+        wrong = reward.lint(columns)
+        if wrong is not None:
+            return Unscored("data", f"{rollout.where}: {wrong}")
+    return None
+
+
+def _by_group(cells: list[_Cell]) -> Iterator[list[_Cell]]:
+    some: list[_Cell] = []
+    for cell in cells:
+        if some and some[-1].open is not cell.open:
+            yield some
+            some = []
+        some.append(cell)
+    if some:
+        yield some

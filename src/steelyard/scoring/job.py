@@ -1,0 +1,302 @@
+"""Score the rollouts of a file: look it over, write down, judge, write out.
+
+The same call again after a crash goes on where the record ends, and what it writes is what an
+uninterrupted run would have written, clocks apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from steelyard.advantages import SCHEMES, VotingGroup
+from steelyard.clock import Seconds
+from steelyard.errors import RefusedError
+from steelyard.files import (
+    FileSource,
+    LineSource,
+    ScoredFile,
+    SpoolSource,
+    Survey,
+    groups,
+    is_once,
+    read_once,
+    survey,
+)
+from steelyard.ledger import Departure, Ledger, Run
+from steelyard.outcome import Abstained, Scored, ScoredGroup, Verdict
+from steelyard.rewards import Recipe
+from steelyard.rollout import Group, canonical_json
+from steelyard.runtime import CHUNK, PLACES, Runtime
+from steelyard.scoring.rows import as_json, in_chunks, rows
+from steelyard.scoring.summary import Counting, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a file is scored.
+
+    Parameters
+    ----------
+    columns
+        Our column names to the file's, where they differ.
+    advantage
+        The scheme.
+    skip_bad_rows
+        Leave lines out that are no rollout, and mark rollouts whose columns are bad as unscored;
+        else a file with any is refused.
+    timeout_s
+        Seconds per attempt, as in `Runtime`.
+    workers, places
+        As in `Runtime`.
+    new_run
+        Begin afresh beside what the ledger holds.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    advantage: str = "grpo"
+    skip_bad_rows: bool = False
+    timeout_s: Seconds | None = None
+    workers: int | None = None
+    places: int = PLACES
+    new_run: bool = False
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    stage: str
+    """`reading`, `judging` or `writing`."""
+    done: int
+    total: int | None
+    verdicts: Mapping[str, int]
+
+
+def score_file(
+    file: str,
+    recipe: Recipe,
+    out: Path,
+    *,
+    ledger: Path | None = None,
+    options: Options | None = None,
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Summary:
+    """Score a file of rollouts.
+
+    Parameters
+    ----------
+    file
+        JSON Lines, plain or `.gz`; `-` is standard input.
+    recipe
+        What to ask.
+    out
+        Where the scored rows appear when all are judged; `.gz` is compressed.
+    ledger
+        Where the record is kept; `out` with `.ledger` appended if not given.
+    options
+        Everything else.
+    progress
+        Told how far it is, every chunk.
+
+    Raises
+    ------
+    RefusedError
+        Before anything is judged: the file, a column, the ledger or `out` cannot be used.
+    RunStoppedError
+        Later: the disk is full, or a reward cannot judge anything. The same call continues.
+    """
+    options = options or Options()
+    path = ledger if ledger is not None else out.with_name(out.name + ".ledger")
+    _refuse_mix_ups(file, out, path)
+    target = ScoredFile(out)
+    with ExitStack() as stack:
+        record: Ledger | None = None
+        if is_once(file):
+            record = stack.enter_context(_opened(path))
+            record.spool(read_once(file))
+        source = _source(file, record)
+        stack.callback(source.close)
+        progress(Progress("reading", 0, None, {}))
+        found = survey(source, recipe, options.columns)
+        _refuse_bad(found, recipe, options)
+        if record is None:
+            record = stack.enter_context(_opened(path))
+        run = _begin(record, found, recipe, options)
+        judging = _Judging(
+            record,
+            run,
+            recipe,
+            options,
+            lambda done, verdicts: progress(Progress("judging", done, found.rollouts, verdicts)),
+        )
+        asyncio.run(judging.judge(groups(source, found)))
+        judging.of_the_batch()
+        progress(Progress("writing", 0, found.rollouts, {}))
+        counting = Counting(found, options.advantage)
+        passing = counting.passing(rows(record, run, recipe, found, options.advantage))
+        target.write(in_chunks(as_json(row, found.group_ids[row.group]) for row in passing))
+        record.forget_spool()
+        return counting.finish(record, run)
+
+
+def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:
+    named = {"--out": out.resolve(), "--ledger": ledger.resolve()}
+    if file != "-":
+        named["FILE"] = Path(file).resolve()
+    if len(set(named.values())) < len(named):
+        raise RefusedError(
+            f"two of {', '.join(named)} name the same file",
+            where=str(out),
+            remedy="give each a name of its own",
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Ledger]:
+    """Open the ledger; one that was made here and holds no run goes again."""
+    new = not path.exists()
+    empty = False
+    try:
+        with Ledger(path) as record:
+            try:
+                yield record
+            finally:
+                empty = new and not record.runs()
+    finally:
+        if empty:
+            for suffix in ("", ".lock"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _source(file: str, record: Ledger | None) -> LineSource:
+    if record is None:
+        return FileSource(Path(file))
+    name = "standard input" if file == "-" else Path(file).name
+    return SpoolSource(name, lambda start: record.spooled(start=start))
+
+
+def _refuse_bad(found: Survey, recipe: Recipe, options: Options) -> None:
+    """Refuse what no row can mend, then single bad rows unless they are to be skipped."""
+    if not found.rollouts and not found.faults:
+        raise RefusedError(
+            "there is no row in it", where=found.name, remedy='a row is {"prompt": ..., "completion": ...}'
+        )
+    fields = {name for shape in found.shapes for name in shape}
+    for column in recipe.needed:
+        its_field = options.columns.get(column, column)
+        if found.rollouts and its_field not in fields:
+            raise RefusedError(
+                f"the column {its_field!r} is in no row; there are {', '.join(sorted(fields))}",
+                where=found.name,
+                remedy=f"--column {column}=FIELD says which field it is",
+            )
+    bad = sum(found.fault_counts.values())
+    if bad and (not options.skip_bad_rows or not found.rollouts):
+        raise RefusedError(
+            f"{bad} bad {'row' if bad == 1 else 'rows'} ({_by_kind(found)}); nothing was judged\n"
+            + "\n".join(f"  {found.name}:{fault.line}: {fault.kind}: {fault}" for fault in found.faults)
+            + (f"\n  ... and {bad - len(found.faults)} more" if bad > len(found.faults) else ""),
+            where=found.name,
+            remedy="mend them, or score the others with --bad-rows skip"
+            if found.rollouts
+            else "mend them: no other row is left",
+        )
+
+
+def _by_kind(found: Survey) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in found.fault_counts.most_common())
+
+
+def _begin(record: Ledger, found: Survey, recipe: Recipe, options: Options) -> Run:
+    spec = {
+        "input": found.digest,
+        "name": found.name,
+        "recipe": recipe.identity,
+        "parts": {part.reward.name: part.reward.identity for part in recipe.parts},
+        "weights": recipe.weights,
+        "combine": "weighted sum" if recipe.combine is None else "own",
+        "columns": dict(options.columns),
+        "bad_rows": "skip" if options.skip_bad_rows else "refuse",
+        "timeout_s": options.timeout_s,
+        "rollouts": found.rollouts,
+    }
+    # the same bytes under another name are the same input
+    said = {name: value for name, value in spec.items() if name != "name"}
+    identity = blake2b(canonical_json(said), digest_size=16).hexdigest()
+    parts = {part.reward.name: part.reward.identity for part in recipe.parts}
+    return record.begin(identity, spec, parts, new_run=options.new_run)
+
+
+class _Judging:
+    """Runs the runtime over a file's groups, and keeps what a scheme over the whole batch needs."""
+
+    def __init__(
+        self,
+        record: Ledger,
+        run: Run,
+        recipe: Recipe,
+        options: Options,
+        progress: Callable[[int, Counter[str]], None],
+    ) -> None:
+        self._record, self._run, self._recipe, self._options = record, run, recipe, options
+        self._progress = progress
+        self._by_batch = SCHEMES[options.advantage].scope == "batch"
+        self._voting: dict[int, VotingGroup] = {}
+
+    async def judge(self, given: Iterable[Group]) -> None:
+        """Judge every group."""
+        options = self._options
+        runtime = Runtime(
+            self._recipe,
+            ledger=self._record,
+            run=self._run,
+            advantage=options.advantage,
+            timeout_s=options.timeout_s,
+            workers=options.workers,
+            places=options.places,
+            stop=False,
+        )
+        done = told = 0
+        verdicts: Counter[str] = Counter()
+        async with aclosing(runtime.score(given)) as scored:
+            async for one in scored:
+                done += len(one.totals)
+                for total in one.totals:
+                    verdicts[_word(total)] += 1
+                if self._by_batch:
+                    self._keep(one)
+                if done - told >= CHUNK:
+                    told = done
+                    self._progress(done, verdicts)
+        self._progress(done, verdicts)
+
+    def _keep(self, one: ScoredGroup) -> None:
+        parts = {name: [score.verdict for score in scores] for name, scores in one.parts.items()}
+        self._voting[one.group.ordinal] = VotingGroup(one.totals, parts)
+
+    def of_the_batch(self) -> None:
+        """Record advantages that needed every group: the whole file is one batch."""
+        scheme = SCHEMES[self._options.advantage]
+        order = sorted(self._voting)
+        advantages = scheme.by_batch([self._voting[group] for group in order], self._recipe.weights)
+        gone = self._record.departed(self._run, scheme.name, order)
+        self._record.leave(
+            self._run,
+            departures=[
+                Departure(group, scheme.name, one.values)
+                for group, one in zip(order, advantages, strict=True)
+                if group not in gone
+            ],
+        )
+
+
+def _word(verdict: Verdict) -> str:
+    if isinstance(verdict, Scored):
+        return "scored"
+    return "abstained" if isinstance(verdict, Abstained) else "unscored"

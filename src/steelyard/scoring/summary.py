@@ -1,0 +1,221 @@
+"""What a person wants to know after a run, counted while the scored file is written."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from steelyard.advantages import SCHEMES
+from steelyard.blame import REWARD_ERROR_SHARE, SHARE_ACTS_FROM
+from steelyard.files import Survey
+from steelyard.ledger import Ledger, Run
+from steelyard.outcome import Scored, Unscored
+from steelyard.scoring.rows import Row
+
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+_DECILES = 10
+_GROUPS_SHOWN = 20
+_HARDEST_SHOWN = 10
+_WHYS = 1_000  # causes may name rows, and so be as many
+
+
+class GroupLine(NamedTuple):
+    """One group of the summary."""
+
+    id: str | int
+    size: int
+    votes: int
+    mean: float | None
+    lowest: float | None
+    highest: float | None
+
+
+class PartTimes(NamedTuple):
+    """Service times of one part's attempts: each a duration of one call."""
+
+    part: str
+    attempts: int
+    rollouts_each: float
+    cut: int
+    quantiles: Sequence[tuple[float, bool]]
+    """At `QUANTILES`: seconds, and whether the attempt there was cut, so that the truth is longer."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """The result of `score_file`, counted.
+
+    Parameters
+    ----------
+    verdicts
+        Totals by verdict: `scored`, `abstained`, `unscored`.
+    codes
+        Scored rollouts without full marks, by code.
+    whys
+        Unscored rollouts, by boundary and cause.
+    value_sum
+        Of the scored totals.
+    sizes
+        Groups by size.
+    too_few_votes, no_spread
+        Groups without a gradient: too few votes for the scheme, or votes that all agree.
+    groups
+        Every group's line; of more than twenty groups the ten with the lowest mean.
+    length_deciles
+        (longest completion of the decile in characters, rollouts, unscored) from short to long.
+    times
+        Service times by part.
+    skipped
+        Lines of the input that are no rollout.
+    """
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    whys: Counter[str] = field(default_factory=Counter)
+    value_sum: float = 0.0
+    sizes: Counter[int] = field(default_factory=Counter)
+    too_few_votes: int = 0
+    no_spread: int = 0
+    groups: Sequence[GroupLine] = ()
+    length_deciles: Sequence[tuple[int, int, int]] = ()
+    times: Sequence[PartTimes] = ()
+    skipped: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rollouts(self) -> int:
+        """How many rollouts there are."""
+        return sum(self.verdicts.values())
+
+    def excess(self, stated: float | None, default: float) -> str | None:
+        """Say which share is above what was stated, or `None`.
+
+        A share that the user stated holds for any number of rollouts; a default acts from
+        `SHARE_ACTS_FROM` rollouts on and is a doubt below.
+        """
+        if self.rollouts == 0:
+            return None
+        acts = self.rollouts >= SHARE_ACTS_FROM
+        limit = default if stated is None else stated
+        unscored = self.verdicts["unscored"]
+        if (acts or stated is not None) and unscored > limit * self.rollouts:
+            return f"{unscored} of {self.rollouts} rollouts are unscored (at most {limit:.1%})"
+        errors = self.codes["reward_error"]
+        if acts and errors > REWARD_ERROR_SHARE * self.rollouts:
+            return (
+                f"a reward failed on {errors} of {self.rollouts} rollouts for their content "
+                f"(at most {REWARD_ERROR_SHARE:.1%})"
+            )
+        return None
+
+
+class Counting:
+    """Counts rows as they pass."""
+
+    def __init__(self, survey: Survey, scheme: str) -> None:
+        self._survey = survey
+        self._minimum = SCHEMES[scheme].minimum
+        groups = len(survey.group_ids)
+        self.summary = Summary(sizes=survey.sizes(), skipped=survey.skipped, faults=dict(survey.fault_counts))
+        self._votes = array("I", bytes(4 * groups))
+        self._sums = array("d", bytes(8 * groups))
+        self._lows = array("d", [math.inf]) * groups
+        self._highs = array("d", [-math.inf]) * groups
+        self._lengths: Counter[int] = Counter()
+        self._unscored_lengths: Counter[int] = Counter()
+
+    def passing(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Hand rows on, counted."""
+        summary, lengths = self.summary, self._survey.lengths
+        for row in rows:
+            total = row.total
+            length = lengths[row.ordinal]
+            self._lengths[length] += 1
+            if type(total) is Scored:
+                summary.verdicts["scored"] += 1
+                if total.code is not None:
+                    summary.codes[total.code] += 1
+                self._vote(row.group, total.value)
+            elif isinstance(total, Unscored):
+                summary.verdicts["unscored"] += 1
+                why = f"{total.boundary}: {total.cause}"
+                summary.whys[why if len(summary.whys) < _WHYS else "others"] += 1
+                self._unscored_lengths[length] += 1
+            else:
+                summary.verdicts["abstained"] += 1
+            yield row
+
+    def _vote(self, group: int, value: float) -> None:
+        self.summary.value_sum += value
+        self._votes[group] += 1
+        self._sums[group] += value
+        self._lows[group] = min(self._lows[group], value)
+        self._highs[group] = max(self._highs[group], value)
+
+    def finish(self, ledger: Ledger, run: Run) -> Summary:
+        """Close the books."""
+        summary = self.summary
+        for line in self._lines():
+            summary.no_spread += line.votes > 0 and line.lowest == line.highest and self._enough(line)
+            summary.too_few_votes += not self._enough(line)
+        shown = list(islice(self._lines(), _GROUPS_SHOWN + 1))
+        if len(shown) > _GROUPS_SHOWN:
+            voted = (line for line in self._lines() if line.mean is not None)
+            shown = nsmallest(_HARDEST_SHOWN, voted, key=lambda line: line.mean or 0.0)
+        summary.groups = shown
+        summary.length_deciles = _deciles(self._lengths, self._unscored_lengths)
+        summary.times = [_times(ledger, run, name, place) for name, place in run.parts.items()]
+        return summary
+
+    def _enough(self, line: GroupLine) -> bool:
+        return line.votes >= self._minimum(line.size)
+
+    def _lines(self) -> Iterator[GroupLine]:
+        starts = self._survey.starts
+        for group, name in enumerate(self._survey.group_ids):
+            size, votes = starts[group + 1] - starts[group], self._votes[group]
+            if votes:
+                mean = self._sums[group] / votes
+                yield GroupLine(name, size, votes, mean, self._lows[group], self._highs[group])
+            else:
+                yield GroupLine(name, size, 0, None, None, None)
+
+
+def _deciles(lengths: Counter[int], unscored: Counter[int]) -> list[tuple[int, int, int]]:
+    """Cut rollouts into ten parts of equal size by length; equal lengths stay together."""
+    total = lengths.total()
+    found: list[tuple[int, int, int]] = []
+    seen = in_part = missing = 0
+    for length in sorted(lengths):
+        seen += lengths[length]
+        in_part += lengths[length]
+        missing += unscored[length]
+        if seen * _DECILES >= total * (len(found) + 1):
+            found.append((length, in_part, missing))
+            in_part = missing = 0
+    return found
+
+
+def _times(ledger: Ledger, run: Run, name: str, place: int) -> PartTimes:
+    times = array("d")
+    cuts = bytearray()
+    for service_s, cut in ledger.service_times(run, place):
+        times.append(service_s)
+        cuts.append(cut)
+    if not times:
+        return PartTimes(name, 0, 0.0, 0, ())
+    ranks = [max(0, math.ceil(quantile * len(times)) - 1) for quantile in QUANTILES]
+    rollouts = ledger.judged_rollouts(run, place)
+    return PartTimes(
+        name,
+        len(times),
+        rollouts / len(times),
+        sum(cuts),
+        [(times[rank], bool(cuts[rank])) for rank in ranks],
+    )

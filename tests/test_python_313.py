@@ -1,0 +1,41 @@
+"""The newest Python that is promised runs the core of this suite, in an environment of its own.
+
+`.venv313` is kept between runs and made anew when pyproject.toml has changed.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*command):
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def environment_313(python_313):
+    environment = ROOT / ".venv313"
+    made_from = environment / "pyproject.toml"
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    python = environment / "bin" / "python"
+    if not made_from.exists() or made_from.read_text() != pyproject:
+        run(python_313, "-m", "venv", "--clear", environment)
+        run(python, "-m", "pip", "install", "-qq", "--upgrade", "pip>=25.1")
+        run(python, "-m", "pip", "install", "-qq", "--editable", ".", "--group", "dev")
+        made_from.write_text(pyproject)
+    return python
+
+
+@pytest.mark.needs("py313")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_core_of_the_suite_passes_on_python_313(environment_313):
+    said = run(environment_313, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider")
+    assert " passed" in said.splitlines()[-1]
