@@ -417,10 +417,21 @@ def test_a_part_with_too_few_votes_says_nothing_and_a_group_with_no_other_is_cou
     assert none == GroupAdvantages((0.0,) * 4, 4, False, "too_few_votes")
 
 
-def test_parts_that_cancel_are_no_signal_though_rounding_leaves_a_rest():
+def test_a_parts_minimum_counts_the_failed_members_that_it_was_asked_for():
+    totals = verdicts(1, 0, 1, 0, None, None, None, None)
+    asked_of_seven = [*verdicts(3, 6, 0), SKIPPED, LOST, LOST, LOST, LOST]
+    asked_of_three = [*verdicts(3, 6, 0), *[SKIPPED] * 5]
+    (seven,) = gdpo([VotingGroup(totals, {"style": asked_of_seven})], WEIGHTS)
+    (three,) = gdpo([VotingGroup(totals, {"style": asked_of_three})], WEIGHTS)
+    assert (seven.why, three.why) == ("too_few_votes", None)
+
+
+@pytest.mark.parametrize(("slope", "weight"), [(-1, 0.3), (1, -0.3)])
+def test_parts_that_cancel_are_no_signal_though_rounding_leaves_a_rest(slope, weight):
     right = verdicts(0.1, 0.7, 0.4, 0.3, 0.9)
-    against = [Scored(1 - v.value) for v in right]
-    (group,) = gdpo([VotingGroup(verdicts(1, 1, 1, 1, 1), {"a": right, "b": against})], {"a": 0.3, "b": 0.3})
+    other = [Scored(1 + slope * v.value) for v in right]
+    parts = {"right": right, "other": other}
+    (group,) = gdpo([VotingGroup(verdicts(1, 1, 1, 1, 1), parts)], {"right": 0.3, "other": weight})
     assert group == GroupAdvantages((0.0,) * 5, 5, False, "no_spread")
 
 

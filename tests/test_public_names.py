@@ -9,7 +9,32 @@ import pytest
 
 import steelyard
 
-PUBLIC = ["__version__"]
+PUBLIC = [
+    "SCHEMES",
+    "Abstained",
+    "Clocks",
+    "Context",
+    "Group",
+    "InfraError",
+    "Ledger",
+    "Options",
+    "Part",
+    "Recipe",
+    "RefusedError",
+    "Rollout",
+    "RunStoppedError",
+    "Runtime",
+    "Scored",
+    "ScoredGroup",
+    "SteelyardError",
+    "SuspectError",
+    "TooManyUnscoredError",
+    "Unscored",
+    "__version__",
+    "builtin",
+    "reward",
+    "score_file",
+]
 
 
 def test_the_public_names_are_these():

@@ -73,7 +73,24 @@ COMMITTED = [
     ("Long reasoning about it.\n\nC", "C"),
     ("Long reasoning about it.\n\n**C**", "C"),
     ("The answer is (Z).", "Z"),
-    ("The answer is （Ｃ）", None),
+    ("Thus (C) is the correct answer.", "C"),
+    ("So, C is the best option.", "C"),
+    ("Ans: C", "C"),
+    ("Ans. (C)", "C"),
+    ("Answer - C", "C"),
+    ("Answer C", "C"),
+    ("The correct choice: C", "C"),
+    ("The answer is the letter C.", "C"),
+    ("The answer is **C: Paris**", "C"),
+    ("The answer is $C$.", "C"),
+    ("The final answer is $\\text{(C)}$.", "C"),
+    ("\\textbf{Answer: C}", "C"),
+    ("<answer>C because A is wrong</answer>", "C"),
+    ("<answer>\\boxed{C}</answer>", "C"),
+    ("Answer:\n\n**C**", "C"),
+    ("C\n\nExplanation: A is wrong because B is bad.", "C"),
+    ("(C) Explanation: " + "it is larger. " * 40, "C"),
+    ("The answer is J: all of the above", "J"),
 ]
 
 NOTHING = [
@@ -97,6 +114,18 @@ NOTHING = [
     "The answer is (C). On reflection the answer is not listed in the options.",
     "The closest option is (J), but this is not it. The correct answer is not given in the options.",
     "The statement C is not correct.",
+    "Answer: I don't know",
+    "Answer: A person",
+    "The answer isn't (C).",
+    "It can't be (C).",
+    "Neither (A) nor (B).",
+    "Vitamin C is the best answer to that.",
+    "A: yes\nB: no\nC: maybe",
+    "B or C",
+    "(i) The current is V = 3 and then " + "so on " * 60,
+    "(a) The heat is 3, then " + "so on " * 60,
+    "\\boxed{A} or \\boxed{C}",
+    "<answer>A) x or B) y</answer>",
     "The answer is",
     "The answer is 42.",
     "The probability is P(A) and then P(B",
@@ -118,7 +147,7 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize(("completion", "letter"), [case for case in COMMITTED if case[1]])
+@pytest.mark.parametrize(("completion", "letter"), COMMITTED)
 def test_a_commitment_is_read_in_all_its_forms(completion, letter):
     assert judge_choice(completion, {"answer": letter}).value == 1.0
     wrong = judge_choice(completion, {"answer": "B" if letter != "B" else "D"})

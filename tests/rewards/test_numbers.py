@@ -168,6 +168,13 @@ $1.2\text{ million}$ | 1200000
 100% - 50% = 50% | 50
 18 ÷ 2 = 9 | 9
 _18_ | 18
+** 18 ** | 18
+=> 18 | 18
+→ 18 | 18
+18 = | 18
+18 m/s^2 | 18
+18 kg·m | 18
+18x more | 18
 """
 
 REFUSED = r"""
@@ -206,6 +213,17 @@ x-18 | malformed
 18 - John's age | malformed
 x_1 | malformed
 --4 | malformed
+John's age*2 | malformed
+1/x | malformed
+x/2 | malformed
+/2 | malformed
+5M | malformed
+5bn | malformed
+18m+3 | malformed
+18{1} | hedged
+18 -> 19 | hedged
+0,123 |
+0 123 |
 2 hours and 30 minutes | malformed
 6 feet 2 inches | malformed
 3:00 PM | malformed

@@ -33,6 +33,14 @@ def hold(path):
     threading.Event().wait()
 
 
+def hold_once(fifo, path):
+    """Hold the first time only."""
+    if not Path(path).exists():
+        Path(path).touch()
+        hold(fifo)
+    return "second time"
+
+
 def hold_in_deaf_child(path):
     """Leave a child behind that ignores SIGTERM and holds a FIFO open."""
     if os.fork() == 0:
@@ -108,6 +116,7 @@ DEEDS = {
     "spin": spin,
     "bignum": lambda: 9**9**9,
     "hold": hold,
+    "hold once": hold_once,
     "deaf child": hold_in_deaf_child,
     "deaf child then": deaf_child_then,
     "raise": raise_,

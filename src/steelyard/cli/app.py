@@ -48,70 +48,77 @@ def common(
     """Rewards for GRPO / RLVR training."""
 
 
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz; - is standard input.")
+]
+RewardOption = Annotated[
+    list[str],
+    typer.Option(
+        "--reward",
+        "-r",
+        metavar="NAME[,NAME...]",
+        help="Rewards to add up: `steelyard rewards` lists ours; a function of yours is "
+        "package.module:function or path/to/file.py:function.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed.")]
+LedgerOption = Annotated[
+    Path | None, typer.Option(help="Where the record is kept.", show_default="OUT.ledger")
+]
+AdvantageOption = Annotated[
+    Scheme, typer.Option(help="How rewards become advantages; rloo is recommended where rows can be missing.")
+]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=FIELD", help="The file's word for a column, as in answer=gold. Repeatable."),
+]
+BadRowsOption = Annotated[
+    BadRows, typer.Option(help="A file with bad rows is refused, or its other rows are scored.")
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        metavar="SECONDS",
+        help="Per attempt: CPU seconds of a function of yours (ten times as much wall time), "
+        "wall seconds of an async one.",
+        show_default="10, async 60",
+    ),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, help="Processes for functions of yours.", show_default="one a core")
+]
+ConcurrencyOption = Annotated[
+    int, typer.Option(min=1, help="Async calls under way at once, for each resource.")
+]
+MaxUnscoredOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        metavar="SHARE",
+        help="Exit with 3 if a larger share could not be judged.",
+        show_default="0.05, from 256 rollouts on",
+    ),
+]
+
+
 @app.command()
 def score(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz; - is standard input.")
-    ],
+    file: FileArgument,
     *,
-    reward: Annotated[
-        list[str],
-        typer.Option(
-            "--reward",
-            "-r",
-            metavar="NAME[,NAME...]",
-            help="Rewards to add up: `steelyard rewards` lists ours; a function of yours is "
-            "package.module:function or path/to/file.py:function.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed.")],
-    ledger: Annotated[
-        Path | None, typer.Option(help="Where the record is kept.", show_default="OUT.ledger")
-    ] = None,
-    advantage: Annotated[
-        Scheme,
-        typer.Option(
-            help="How a group's rewards become advantages. rloo is recommended where rows can be missing."
-        ),
-    ] = Scheme.grpo,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FIELD", help="The file's word for a column, as in answer=gold. Repeatable."
-        ),
-    ] = None,
-    bad_rows: Annotated[
-        BadRows,
-        typer.Option(help="A file with bad rows is refused, or its other rows are scored."),
-    ] = BadRows.refuse,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            metavar="SECONDS",
-            help="Per attempt: CPU seconds of a function of yours (ten times as much wall time), "
-            "wall seconds of an async one.",
-            show_default="10, async 60",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for functions of yours.", show_default="one a core")
-    ] = None,
-    concurrency: Annotated[
-        int, typer.Option(min=1, help="Async calls under way at once, for each resource.")
-    ] = 64,
-    max_unscored: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            metavar="SHARE",
-            help="Exit with 3 if a larger share could not be judged.",
-            show_default="0.05, from 256 rollouts on",
-        ),
-    ] = None,
+    reward: RewardOption,
+    out: OutOption,
+    ledger: LedgerOption = None,
+    advantage: AdvantageOption = Scheme.grpo,
+    column: ColumnOption = None,
+    bad_rows: BadRowsOption = BadRows.refuse,
+    timeout: TimeoutOption = None,
+    workers: WorkersOption = None,
+    concurrency: ConcurrencyOption = 64,
+    max_unscored: MaxUnscoredOption = None,
     new_run: Annotated[
-        bool, typer.Option("--new-run", help="Begin afresh beside what the ledger holds.")
+        bool, typer.Option("--new-run", help="Begin afresh beside the ledger's runs.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError, RunStoppedError
-from steelyard.ledger.migrations import migrate, refuse_newer
+from steelyard.ledger.opening import open_database
 from steelyard.ledger.rows import (
     ATTEMPT_COLUMNS,
     SCORE_COLUMNS,
@@ -39,9 +39,6 @@ from steelyard.ledger.rows import (
 from steelyard.ledger.verify import faults
 from steelyard.outcome import Attempt, Score, Verdict
 from steelyard.rollout import Group, Rollout, canonical_json, from_record, parse_json
-
-_APPLICATION_ID = 0x53_54_45_45  # "STEE": tells our files from other people's SQLite files
-_PAGE_BYTES = 16_384  # a rollout of 650 B costs 4.1 us to append, against 6.0 at 4,096 (make bench)
 
 
 class Run(NamedTuple):
@@ -119,7 +116,7 @@ class Ledger:
         if self._lock is not None:
             self._take_lock(self._lock)
         try:
-            self._db = _open(path, write=write)
+            self._db = open_database(path, write=write)
         except BaseException:
             if self._lock is not None:
                 self._lock.release()
@@ -438,46 +435,6 @@ class Ledger:
                 f"{self.path}: the ledger could not be written ({error}); everything acknowledged is kept"
                 "\n  next: free space (or lift what stops the writing) and run the same command again"
             ) from error
-
-
-def _open(path: Path, *, write: bool) -> sqlite3.Connection:
-    try:
-        new = write and (not path.exists() or path.stat().st_size == 0)
-        name = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
-        db = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=True)
-        try:
-            if new:
-                db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            _refuse_strangers(db.execute("PRAGMA application_id").fetchone()[0], path)
-            if write:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = NORMAL")
-                migrate(db, str(path))
-            else:
-                refuse_newer(db, str(path))
-        except BaseException:
-            db.close()
-            raise
-    except sqlite3.DatabaseError as error:
-        raise RefusedError(
-            f"the ledger cannot be opened ({error})",
-            where=str(path),
-            remedy="free space and run the same command again"
-            if "full" in str(error)
-            else "check that the folder can be written and the file is a steelyard ledger, "
-            "or name another file with --ledger",
-        ) from error
-    return db
-
-
-def _refuse_strangers(owner: int, path: Path) -> None:
-    if owner != _APPLICATION_ID:
-        raise RefusedError(
-            "this is a SQLite file, but not a steelyard ledger",
-            where=str(path),
-            remedy="name another file with --ledger",
-        )
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

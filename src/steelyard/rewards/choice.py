@@ -29,7 +29,7 @@ from steelyard.errors import RefusedError
 from steelyard.outcome import Scored
 from steelyard.rewards.answers import committed_tag, gold_fault, gold_text, shown, strip_thinking
 from steelyard.rewards.base import TextReward
-from steelyard.rewards.notation import fold, last_box, untypeset
+from steelyard.rewards.notation import WRAPPERS, fold, last_box, untypeset
 
 WINDOW = 65_536
 """Characters from the end in which a statement is looked for; a tag counts wherever it stands."""
@@ -41,22 +41,25 @@ _WITHDRAWN = Scored(0.0, "no_answer", "the last statement names no option")
 
 _GOLD = re.compile(r"\(?([A-Za-z])[).:]{0,2}(?:\s.*)?", re.ASCII | re.DOTALL)
 _BARE = re.compile(r"(?:option|choice|answer)?:?\s*[(\[]?([A-Za-z])[)\]]?[.:]?", re.ASCII | re.IGNORECASE)
-_LED = re.compile(r"(?:option|choice)?\s*(?:[(\[]([A-Za-z])[)\]]|([A-Z])[).:])[.:]?(?=\s)", re.ASCII)
+_LED = re.compile(
+    r"(?:option|choice)?\s*(?:[(\[]([A-Za-z])[)\]]|([A-Z])(?:[).:]|(?=\s(?:because|since)\b)))[.:]?(?=\s)",
+    re.ASCII,
+)
 _OTHER = re.compile(
     r"(?:\b(?:or|and)\b|[,/&])\s*(?:option\s+)?(?:\(([A-Za-z])\)|([A-Z])\b(?![a-z'’-]))", re.ASCII
 )
 
 # A letter in prose is wrapped, or a capital that no sentence goes on from: A and I are words.
 _LETTER = r"""(?:[(\[]\s?(?P<wrapped>[A-Za-z])\s?[)\]]
-  |(?P<capital>(?-i:[A-Z]))(?=[*_`"'$]{0,3}(?:[.,:;)!?\]]|\s*(?:\n|\Z|[(=—–]|-\s)
+  |(?P<capital>(?-i:[A-Z]))(?=[*_`"'$}]{0,3}(?:[.,:;)!?\]]|\s*(?:\n|\Z|[(=—–]|-\s)
     |\s+(?:and|or|because|since|as|for|which|due|given)\b))
   |(?P<before>(?-i:[B-HJ-Z]))(?=\s(?-i:[A-Z0-9$\\])))"""
 _LETTER = re.sub(r"\n\s*", "", _LETTER)
-_EMPHASIS = r"[\s*_`\"'$]{0,8}"
+_EMPHASIS = r"[\s*_`\"'${]{0,8}"
 _OPTION = r"(?:(?:option|choice|letter|statement)\b\s{0,4})?"
 _STATEMENT = re.compile(
     rf"(?:\b(?:answers?\b(?:\s+(?:choice|option))?|ans\b\.?){_EMPHASIS}"
-    r"(?:\b(?:is|are|would be|should be|must be|will be)\b|:|=|[-–—](?=\s))|####)[\s:*_`\"'$]{0,8}"
+    r"(?:\b(?:is|are|would be|should be|must be|will be)\b|:|=|[-–—](?=\s))|####|\bans\.)[\s:*_`\"'${]{0,8}"
     r"(?:indeed |therefore |thus |clearly |most likely |probably |the )?"
     rf"(?:{_OPTION}{_EMPHASIS}{_LETTER}"
     r"|\(?(?P<none>none\b|cannot\b|can't\b|impossible\b|unknown\b|undetermined\b|there (?:is|seems)\b"
@@ -67,11 +70,12 @@ _STATEMENT = re.compile(
 _CHOSEN = re.compile(
     rf"\b(?:(?:closest|best|correct|right|nearest|likely|accurate|appropriate|only)\b[^.\n():]{{0,80}}(?:\bis\b|:)|"
     rf"choose|select|pick|chose|go with|going with)\s*:?{_EMPHASIS}{_OPTION}{_EMPHASIS}{_LETTER}"
-    r"|(?:[(\[](?P<named>(?-i:[A-Z]))[)\]]|\b(?P<plain>(?-i:[A-HJ-Z])))[*_`]{0,3}"
+    r"|(?:[(\[](?P<named>(?-i:[A-Z]))[)\]]"
+    r"|(?:^|(?<=[,.:;]\s)|(?<=so\s)|(?<=hus\s)|(?<=ence\s)|(?<=fore\s))(?P<plain>(?-i:[A-HJ-Z])))[*_`]{0,3}"
     r" is (?:the )?(?:only |most )?(?:correct|right|best|closest|appropriate) (?:answer|option|choice|one)\b"
     rf"|\b(?:option|choice)\s*{_EMPHASIS}[(\[]?(?P<option>(?-i:[A-Z]))[)\]]?{_EMPHASIS}(?=[.]?\s*(?:\n|\Z)"
     r"|[*_`]{0,3} is (?:the )?(?:only |most )?(?:correct|right|best|closest|true|accurate))",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 _NOT = re.compile(r"(?:\b(?:not|never|neither|nor)|n't)\s+(?:\w{1,12}\s+){0,2}\Z", re.IGNORECASE)
 _DENIES = re.compile(r"\b(?:not|never|neither|nor|incorrect|wrong|false|except)\b|n't\b", re.IGNORECASE)
@@ -97,6 +101,8 @@ def committed_letter(completion: str) -> str | Scored:
     text = text[-WINDOW:]
     if (box := last_box(text)) is not None:
         return _MANY_BOXES if box.joined else _held(box.content, "box")
+    if "\\" in text:
+        text = WRAPPERS.sub("", text)
     stated, since = _stated(text)
     if stated:
         return stated
@@ -146,15 +152,17 @@ def _letter(found: re.Match[str]) -> str:
 def _standing(text: str) -> str:
     """Return the letter that stands alone, or that closes the last sentence."""
     whole = text.strip()
-    last = whole[-400:].rpartition("\n")[2]
     listed = len(_LISTED.findall(whole))
-    alone = _BARE.fullmatch(untypeset(fold(last)).strip())
-    if alone and alone[1].isupper() and (last == whole or not listed):
-        return alone[1]
-    if len(whole) <= 200 and listed <= 1:
-        opening = " ".join(untypeset(fold(whole)).split())
-        if (led := _LED.match(opening)) and not _OTHER.search(opening, led.end()):
-            return (led[1] or led[2]).upper()
+    for line in (whole[-400:].rpartition("\n")[2], whole[:400].partition("\n")[0]):
+        alone = _BARE.fullmatch(untypeset(fold(line)).strip())
+        if alone and alone[1].isupper() and (line == whole or not listed):
+            return alone[1]
+    opening = " ".join(untypeset(fold(whole[:200])).split())
+    led = _LED.match(opening) if listed <= 1 else None
+    letter = (led[1] or led[2]) if led else ""
+    short = len(whole) <= 200 or set(_WRAPPED.findall(whole)) == {letter}
+    if led and letter.isupper() and short and not _OTHER.search(opening, led.end()):
+        return letter
     sentence = re.split(r"[.!?]\s(?=\s*\S)|\n", whole[-400:])[-1]
     closing = _CLOSING.search(sentence)
     sole = closing and set(_WRAPPED.findall(sentence)) == {closing[1]} and not _DENIES.search(sentence)

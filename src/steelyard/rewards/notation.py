@@ -32,8 +32,10 @@ _ASIDE = re.compile(r"(?<=\s)–(?=\s[A-Za-z]{2})")
 _HTML = re.compile(r"</?[A-Za-z][^<>]{0,30}>")
 _STRUCK = re.compile(r"~~[^~]*~~")
 _SEPARATORS = re.compile(r"\{,\}|(?<=\d),?\\!(?=\d)|(?<=\d)\\,(?=\d{3})")
+_BETWEEN = re.compile(r"(?<=\d)[{}]+(?=\d)")  # no braces join digits to one number
+_ARROW = re.compile(r"[-=]+>|[→⇒⟹]")
 _SPACES = re.compile(r"\\[,;:! ]|\\q?quad\b|~|\\\\")
-_WRAPPERS = re.compile(
+WRAPPERS = re.compile(
     r"\\(?:boxed|fbox|text(?:bf|it|rm|tt|sf)?|math(?:rm|bf|it|sf|tt)|operatorname|mbox|emph|underline|bold)\b\s*(?=\{)"
     r"|\\(?:left|right|displaystyle|bf|rm|it|large|Large)\b|\\[()\[\]]"
 )
@@ -45,10 +47,17 @@ _FRACTION = re.compile(
     r"\\[dtc]?frac\s*(?:\{\s*(-?)([\d,.\s]+)\}\s*\{\s*([\d,.\s]+)\}|(\d)\s*(\d)|(\d)\s*\{(\d+)\})", re.ASCII
 )
 _COMMANDS = {
-    r"\times": " * ", r"\cdot": " * ", r"\approx": "≈", r"\div": "÷", r"\circ": " degree",
-    r"\degree": " degree", r"\$": "$", r"\%": "%", r"\#": " ", r"\&": "&", r"\_": "_", r"\pounds": " ", r"\euro": " ",
-}  # fmt: skip
-_COMMAND = re.compile(r"\\(?:times|cdot|approx|div|circ|degree|pounds|euro|[$%#&_])(?![A-Za-z])|\\[$%#&_]")
+    **dict.fromkeys([r"\times", r"\cdot"], " * "),
+    **dict.fromkeys([r"\to", r"\rightarrow", r"\Rightarrow", r"\implies"], "="),
+    **dict.fromkeys([r"\circ", r"\degree"], " degree"),
+    **dict.fromkeys([r"\#", r"\pounds", r"\euro"], " "),
+    **{rf"\{sign}": sign for sign in "$%&_"},
+    r"\approx": "≈",
+    r"\div": "÷",
+}
+_COMMAND = re.compile(
+    r"\\(?:times|cdot|to|rightarrow|Rightarrow|implies|approx|div|circ|degree|pounds|euro|[$%#&_])(?![A-Za-z])|\\[$%#&_]"
+)
 _EMPHASIS = re.compile(
     r"(?<![\w)*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w(*]|\s*\d)"
     r""
@@ -82,7 +91,9 @@ def last_box(text: str) -> Box | None:
                 continue
             content = text[start : brace.start()]
             if content.strip():
-                return Box(content, _JOINED.search(text[max(0, opening.start() - 24) : opening.start()]) is not None)
+                return Box(
+                    content, _JOINED.search(text[max(0, opening.start() - 24) : opening.start()]) is not None
+                )
             break
     return None
 
@@ -117,10 +128,10 @@ def untypeset(text: str) -> str:
     """
     if "\\" in text or "{" in text:
         text = _SEPARATORS.sub(lambda found: "" if "!" in found[0] and "," not in found[0] else ",", text)
-        text = _WRAPPERS.sub("", text)
+        text = WRAPPERS.sub("", text)
         text = _FRACTION.sub(_fraction, _DEGREE.sub(" degree", text))
         text = _COMMAND.sub(lambda found: _COMMANDS[found[0]], text)
-        text = _SPACES.sub(" ", text).replace("{", "").replace("}", "")
+        text = _SPACES.sub(" ", _BETWEEN.sub(" ", text)).replace("{", "").replace("}", "")
     elif "~" in text:
         text = _STRUCK.sub(" ", text).replace("~", " ")
     return _EMPHASIS.sub("", text).replace("$", " ")
@@ -135,10 +146,10 @@ def clean(text: str) -> str:
     text = fold(text)
     if "<" in text:
         text = _HTML.sub(" ", _SPECIAL.sub(" ", _CALCULATOR.sub("", text)))
-    text = untypeset(text)
+    text = _ARROW.sub("=", untypeset(text))
     if "(" in text or "[" in text:
         text = _REMARK.sub(_remark, text)
-    return " ".join(text.split())
+    return " ".join(text.split()).strip("* ")
 
 
 def _fraction(found: re.Match[str]) -> str:

@@ -34,10 +34,10 @@ DIGITS = 400
 EXPONENT = 308  # the range of a double: larger powers are no answers, and cost memory
 
 _GROUPED = r"""
-    \d{1,3}(?:,\d{3})+(?![\d,]\d|\d)
-  | \d{1,2}(?:,\d{2})+,\d{3}(?![\d,]\d|\d)
-  | \d{1,3}(?:[ ]\d{3})+(?![\d,]\d|\d|[ ]?/|[ ]\d)
-  | \d{1,3}(?:'\d{3})+(?!\d)
+    (?!0)\d{1,3}(?:,\d{3})+(?![\d,]\d|\d)
+  | (?!0)\d{1,2}(?:,\d{2})+,\d{3}(?![\d,]\d|\d)
+  | (?!0)\d{1,3}(?:[ ]\d{3})+(?![\d,]\d|\d|[ ]?/|[ ]\d)
+  | (?!0)\d{1,3}(?:'\d{3})+(?!\d)
   | \d+(?:_\d+)+
 """
 _EUROPEAN = r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}(?![\d,.]) | \d{1,3}(?:\.\d{3}){2,}(?![\d,]|\.\d)"
@@ -84,10 +84,10 @@ _DENIES = re.compile(
 _UNDONE = re.compile(
     r"\s*(?:[+*/^÷√!:<>≤≥≠±|_#(\[\\@&]|-(?![A-Za-z]{2})|\.\d|,\d)"
     r"|.*(?:\\|\b(?:plus|minus|point|squared|cubed|factorial|divided|multiplied|modulo|mod|sqrt|pi|half)\b|π)"
-    r"|\s*(?:[xyzni]|[a-z])(?:\s*[-+*/^=]|$)(?<![smhgldkbCFKJNWVAL])",
+    r"|\s*(?:(?-i:[^\W\d_smhgldkcCFKJNWVALG])(?:\s*/|\Z)|[A-Za-z]\s*[-+*^=])|\s*(?:[bm]n|mil)\b",
     re.ASCII | re.IGNORECASE,
 )
-_PER = re.compile(r"\s*/\s*[A-Za-z]+\.?(?![\w^])(?!\s*[-+*/^])", re.ASCII)
+_PER = re.compile(r"\s*/\s*(?![xyzn]\b)[A-Za-z]+\.?(?![\w^])(?!\s*[-+*/^])", re.ASCII)
 _COUNTS = re.compile(
     r"\b(?:and|or)\s+(?:a\s+)?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty"
     r"|hundred|thousand|quarter|third)\b",
@@ -99,6 +99,7 @@ _LABEL = re.compile(
     r"|of|it|equals?|to|approximately|about|roughly|around|exactly|[a-z]|usd|us|eur|gbp|inr|rs|cad|aud)\b\W*)*",
     re.IGNORECASE,
 )
+_OPERATES = re.compile(r"(?:[\w)\]]\s*[*]|[/^÷])\s*\Z|\w\Z", re.ASCII)
 _CODE_OF_MONEY = re.compile(r"(?:usd|eur|gbp|inr|cad|aud|\brs)\.?\Z", re.IGNORECASE)
 _TWO_EQUATIONS = re.compile(r"=[^=]*(?:[,;]|\bor\b|\band\b)\s*[A-Za-z]\w{0,15}\s*=", re.ASCII)
 _UNIT_WORDS = re.compile(r"[A-Za-z°]+")
@@ -228,7 +229,7 @@ def _equated(parts: list[str], *, alone: bool) -> Reading:
     first = _stated(parts[0], alone=alone) if _START.search(parts[0]) else NOTHING
     last = _stated(parts[-1], alone=alone) if parts[-1] else NOTHING
     if last.value is None:
-        pure = re.fullmatch(r"[\d\s.,+*/()x÷-]+", parts[-1])
+        pure = re.fullmatch(r"[\d\s.,+*/()x÷-]*", parts[-1])
         return first if first.value is not None and pure else (last if last.code == "hedged" else MALFORMED)
     if first.value is not None and first.value != last.value:
         return HEDGED
@@ -244,11 +245,7 @@ def _stated(line: str, *, alone: bool) -> Reading:
     before, sign = _signed(line[: match.start()])
     if sign == 0 or _DENIES.search(before) or (alone and not _LABEL.fullmatch(before)):
         return HEDGED if _OR.search(before) else MALFORMED
-    if (
-        re.search(r"[\w:,]\Z", before, re.ASCII)
-        and not re.search(r"[:,]\Z", before)
-        and not _CODE_OF_MONEY.search(before)
-    ):
+    if _OPERATES.search(before) and not _CODE_OF_MONEY.search(before):
         return MALFORMED
     after = _POWER.sub("", line[match.end() :]).rstrip(" .,;:")
     after = re.sub(r"\A[)\]}'\"’”]+|[)\]}]+\Z", "", after.replace("%", " percent"))

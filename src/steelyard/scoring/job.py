@@ -133,16 +133,22 @@ def score_file(
             run,
             recipe,
             options,
-            lambda done, verdicts: progress(Progress("judging", done, found.rollouts, verdicts)),
+            lambda done, by: progress(Progress("judging", done, found.rollouts, by)),
         )
         asyncio.run(judging.judge(groups(source, found)))
         judging.of_the_batch()
         progress(Progress("writing", 0, found.rollouts, {}))
-        counting = Counting(found, options.advantage)
-        passing = counting.passing(rows(record, run, recipe, found, options.advantage))
-        target.write(in_chunks(as_json(row, found.group_ids[row.group]) for row in passing))
-        record.forget_spool()
-        return counting.finish(record, run)
+        return _write(record, run, recipe, found, target, scheme=options.advantage)
+
+
+def _write(
+    record: Ledger, run: Run, recipe: Recipe, found: Survey, target: ScoredFile, *, scheme: str
+) -> Summary:
+    counting = Counting(found, scheme)
+    passing = counting.passing(rows(record, run, recipe, found, scheme))
+    target.write(in_chunks(as_json(row, found.group_ids[row.group]) for row in passing))
+    record.forget_spool()
+    return counting.finish(record, run)
 
 
 def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:

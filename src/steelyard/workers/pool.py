@@ -8,7 +8,7 @@ Model-written code runs behind a boundary (`steelyard.sandbox`), never here.
 What holds:
 
 - An item that hangs, crashes or exits ends alone. Items before it keep their results, items behind
-  it are sent to a fresh process, and nothing is run twice.
+  it are sent to a fresh process. No item that ended is run again.
 - CPU seconds are counted by the kernel, per item. The wall limit counts from the item's own start,
   never from submission; it is the backstop for what sleeps.
 - Messages are served in the order of asking; the rest of a message that lost its process asks again
