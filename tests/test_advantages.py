@@ -450,12 +450,12 @@ def test_a_weight_of_zero_leaves_a_part_out_and_no_weight_is_an_error():
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("size", range(3, 33))
-@pytest.mark.parametrize("totals", [[0.1], [1 / 3], [0.1 + 0.2, 0.3], [1e200 / 64], [5e-324], [-0.7]])
-def test_equal_totals_are_no_spread_whatever_rounding_does_to_their_mean(name, size, totals):
-    group = verdicts(*(totals[i % len(totals)] for i in range(size)))
-    (result,) = SCHEMES[name].by_batch([VotingGroup(group, {"right": group})], {"right": 1.0})
-    assert result == GroupAdvantages((0.0,) * size, size, False, "no_spread")
+@pytest.mark.parametrize("totals", [[0.1], [1 / 3], [0.1 + 0.2, 0.3], [1e198], [5e-324], [-0.7]])
+def test_equal_totals_are_no_spread_whatever_rounding_does_to_their_mean(name, totals):
+    for size in range(3, 33):
+        group = verdicts(*(totals[i % len(totals)] for i in range(size)))
+        (result,) = SCHEMES[name].by_batch([VotingGroup(group, {"right": group})], {"right": 1.0})
+        assert result == GroupAdvantages((0.0,) * size, size, False, "no_spread")
 
 
 @pytest.mark.parametrize("name", SCHEMES)

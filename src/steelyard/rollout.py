@@ -215,16 +215,14 @@ def content_digest(
     state: object = None,
 ) -> bytes:
     """blake2b-128 over the length-prefixed fields of a rollout's content."""
-    hasher = blake2b(digest_size=16)
-    for field in (_field(prompt), _field(completion), canonical_json(columns)):
-        hasher.update(b"%d:" % len(field))
-        hasher.update(field)
+    asked, said, rest = _field(prompt), _field(completion), canonical_json(columns)
+    content = b"%d:%b%d:%b%d:%b" % (len(asked), asked, len(said), said, len(rest), rest)
     if files is not None or state is not None:
-        hasher.update(canonical_json([files, state]))
-    return hasher.digest()
+        content += canonical_json([files, state])
+    return blake2b(content, digest_size=16).digest()
 
 
 def _field(text: Text) -> bytes:
     if isinstance(text, str):
-        return b"s" + text.encode("utf-8", "surrogatepass")
-    return b"m" + canonical_json(text)
+        return text.encode("utf-8", "surrogatepass")
+    return b"\xff" + canonical_json(text)  # no text starts so: 0xff is not UTF-8

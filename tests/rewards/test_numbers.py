@@ -175,6 +175,12 @@ _18_ | 18
 18 m/s^2 | 18
 18 kg·m | 18
 18x more | 18
+16 half-gallon jars | 16
+1 point | 1
+18 points each | 18
+18 pieces divided evenly | 18
+The total plus tax is $18 | 18
+It does not matter much here but the answer is 18 | 18
 """
 
 REFUSED = r"""
@@ -210,6 +216,12 @@ x-18 | malformed
 2\sqrt{3} | malformed
 \sqrt{9} | malformed
 18 squared | malformed
+18 point five | malformed
+18 hours and a half | malformed
+18 divided by x | malformed
+it is not equal to 18 | malformed
+it cannot be 18 | malformed
+no more than $18 | malformed
 18 - John's age | malformed
 x_1 | malformed
 --4 | malformed

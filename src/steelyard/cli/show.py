@@ -41,7 +41,7 @@ def runs(ledger: Ledger) -> None:
     )
     for run in _runs(ledger):
         entered = sum(1 for _ in ledger.heads(run))
-        verdicts = Counter(_word(score.verdict) for score in ledger.scores(run))
+        verdicts = Counter(_word(verdict) for _, _, verdict, _ in ledger.scores(run))
         table.add_row(
             str(run.number),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began_unix)),
@@ -103,10 +103,10 @@ def unscored(ledger: Ledger) -> None:
     table = Table("row", "part", "boundary", "cause", box=None, pad_edge=False, header_style="bold")
     names = {place: name for name, place in run.parts.items()}
     ids = {ordinal: name for ordinal, _, _, name in ledger.heads(run)}
-    for score in ledger.scores(run):
-        if isinstance(score.verdict, Unscored):
-            boundary, cause = score.verdict.boundary, score.verdict.cause
-            table.add_row(escape(str(ids[score.ordinal])), names[score.part], escape(boundary), escape(cause))
+    for ordinal, part, verdict, _ in ledger.scores(run):
+        if isinstance(verdict, Unscored):
+            name, cause = str(ids[ordinal]), verdict.cause
+            table.add_row(escape(name), names[part], escape(verdict.boundary), escape(cause))
     console = _console()
     console.print(table if table.row_count else "every rollout was judged")
 

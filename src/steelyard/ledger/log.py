@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import orjson
 from filelock import FileLock, Timeout
@@ -74,13 +74,8 @@ class Entered(NamedTuple):
         )
 
 
-class Recorded(NamedTuple):
-    """A verdict as it was written down."""
-
-    ordinal: int
-    part: int
-    verdict: Verdict
-    attempt: int | None
+Recorded: TypeAlias = tuple[int, int, Verdict, int | None]
+"""A verdict as it was written down: the rollout's ordinal, the part's place, the verdict, the attempt."""
 
 
 class Departure(NamedTuple):
@@ -352,7 +347,7 @@ class Ledger:
             f"SELECT {SCORE_COLUMNS} FROM scores WHERE run = ? ORDER BY ordinal, part",
             (run.number,),
         ):
-            yield Recorded(ordinal, part, verdict_of(*said), attempt)
+            yield ordinal, part, verdict_of(*said), attempt
 
     def departures(self, run: Run, scheme: str) -> Iterator[Departure]:
         """Groups that left under a scheme, by group."""

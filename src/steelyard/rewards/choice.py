@@ -63,7 +63,8 @@ _STATEMENT = re.compile(
     r"(?:indeed |therefore |thus |clearly |most likely |probably |the )?"
     rf"(?:{_OPTION}{_EMPHASIS}{_LETTER}"
     r"|\(?(?P<none>none\b|cannot\b|can't\b|impossible\b|unknown\b|undetermined\b|there (?:is|seems)\b"
-    r"|(?:still |probably )?not (?:listed|given|provided|among|available|present|included|in the|one of|any of)))"
+    r"|(?:still |probably )?not (?:listed|given|provided|among|available|present|included|in the|one of"
+    r"|any of)))"
     r"|\banswer (?:cannot|can't|could not) be (?P<unknown>determined|found|given)",
     re.IGNORECASE,
 )

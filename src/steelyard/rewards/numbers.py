@@ -77,20 +77,22 @@ _LIST = re.compile(
 )
 _OR = re.compile(r"\b(?:or|either|maybe|perhaps)\b", re.IGNORECASE)
 _DENIES = re.compile(
-    r"\b(?:not|never|no|neither|between|under|above|below|except|unless|plus|times"
-    r"|at (?:least|most)|(?:less|more|fewer|greater|larger|smaller|other) than)\b|n't\b|[<>≤≥≠±∓^√]|\\",
+    r"(?:\b(?:not|never|no|neither|cannot)\b|n't\b)(?:\s+\w+){0,3}\W*\Z"
+    r"|\b(?:between|under|above|below|except|unless|plus|times|at (?:least|most)"
+    r"|(?:less|more|fewer|greater|larger|smaller|other) than)\W*\Z|[<>≤≥≠±∓^√]|\\",
     re.IGNORECASE,
 )
 _UNDONE = re.compile(
     r"\s*(?:[+*/^÷√!:<>≤≥≠±|_#(\[\\@&]|-(?![A-Za-z]{2})|\.\d|,\d)"
-    r"|.*(?:\\|\b(?:plus|minus|point|squared|cubed|factorial|divided|multiplied|modulo|mod|sqrt|pi|half)\b|π)"
+    r"|.*(?:\\|π|\b(?:plus|minus|squared|cubed|factorial|(?:divided|multiplied) by|modulo|mod|sqrt|pi"
+    r"|point (?:zero|oh|one|two|three|four|five|six|seven|eight|nine))\b)"
     r"|\s*(?:(?-i:[^\W\d_smhgldkcCFKJNWVALG])(?:\s*/|\Z)|[A-Za-z]\s*[-+*^=])|\s*(?:[bm]n|mil)\b",
     re.ASCII | re.IGNORECASE,
 )
 _PER = re.compile(r"\s*/\s*(?![xyzn]\b)[A-Za-z]+\.?(?![\w^])(?!\s*[-+*/^])", re.ASCII)
 _COUNTS = re.compile(
     r"\b(?:and|or)\s+(?:a\s+)?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty"
-    r"|hundred|thousand|quarter|third)\b",
+    r"|hundred|thousand|half|quarter|third)\b",
     re.IGNORECASE,
 )
 _POWER = re.compile(r"(?<=[A-Za-z])\^?\(?-?[23]\)?(?![\w.])", re.ASCII)

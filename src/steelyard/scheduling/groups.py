@@ -249,9 +249,12 @@ class Scheduler:
         for cell, said in zip(cells, called.said, strict=True):
             if isinstance(said, Failure):
                 failed.append((cell, said))
-            else:
-                self._say(cell.open, cell.place, part, said, attempt)
-                self._arrived(cell.open)
+                continue
+            one = cell.open
+            self._say(one, cell.place, part, said, attempt)
+            one.missing -= 1
+            if one.missing == 0:
+                self._advance([one])
         if not failed:
             witness.judged(called.rollouts[-1:] if part.reward.takes is not Takes.GROUP else called.rollouts)
             return

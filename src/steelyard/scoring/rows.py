@@ -9,7 +9,7 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -45,15 +45,16 @@ def rows(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str) 
     clocks = _OwnClocks(ledger, run)
     rollouts = (one.rollout(run) for one in ledger.entered(run)) if recipe.combine is not None else None
     one_part = len(names) == 1 and rollouts is None and recipe.parts[0].weight == 1.0
-    scores: Iterator[tuple[int, Sequence[Recorded]]] = (
-        ((score.ordinal, (score,)) for score in ledger.scores(run))
+    scores = ledger.scores(run)
+    by_rollout: Iterator[Sequence[Recorded]] = (
+        zip(scores, strict=True)
         if len(names) == 1
-        else ((ordinal, list(some)) for ordinal, some in groupby(ledger.scores(run), attrgetter("ordinal")))
+        else (list(some) for _, some in groupby(scores, itemgetter(0)))
     )
-    for (ordinal, group, place, name), (_, some) in zip(ledger.heads(run), scores, strict=True):
-        parts = {names[score.part]: score.verdict for score in some}
+    for (ordinal, group, place, name), some in zip(ledger.heads(run), by_rollout, strict=True):
+        parts = {names[part]: verdict for _, part, verdict, _ in some}
         if one_part:
-            total = some[0].verdict
+            total = some[0][2]
         else:
             rollout = next(rollouts) if rollouts is not None else _NO_ROLLOUT
             total = recipe.total(rollout, parts)
@@ -63,12 +64,14 @@ def rows(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str) 
 def as_json(row: Row, group_id: str | int) -> bytes:
     """One line of the scored file."""
     said = _said(row.total)
+    # the one part of a plain recipe is its total
+    parts = {name: said if verdict is row.total else _said(verdict) for name, verdict in row.parts.items()}
     fields = {
         "id": row.id,
         "group": group_id,
         "index": row.place,
         **said,
-        "parts": {name: _part(verdict) for name, verdict in row.parts.items()},
+        "parts": parts,
         "advantage": row.advantage,
         "integrity": row.total.integrity if isinstance(row.total, Scored) else None,
         "clocks": None if row.clocks is None else _clocks(row.clocks),
@@ -100,9 +103,6 @@ def _said(verdict: Verdict) -> dict[str, Any]:
         return {"verdict": "abstained", "value": None, "code": None, "reason": verdict.reason}
     reason = f"{verdict.boundary}: {verdict.cause}"
     return {"verdict": "unscored", "value": None, "code": None, "reason": reason}
-
-
-_part = _said
 
 
 def _clocks(clocks: Clocks) -> dict[str, Any]:
