@@ -162,6 +162,14 @@ def attributed(boundary: str) -> Iterator[None]:
 
 def describe(error: BaseException) -> str:
     """One line about an exception, its type first; long texts are cut at 300 characters."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a user's __str__
+        text = "(its message cannot be read)"
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return line if len(line) <= 300 else line[:297] + "..."
+    return printable(line if len(line) <= 300 else line[:297] + "...")
+
+
+def printable(text: str) -> str:
+    r"""Text that any file and terminal takes: a lone surrogate is spelled out, as in `\ud800`."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

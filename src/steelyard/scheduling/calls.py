@@ -8,19 +8,25 @@ and is a backstop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Final, Protocol
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
 
 from steelyard.clock import Clock, Clocks, Seconds
-from steelyard.errors import InfraError, RewardError, SuspectError, describe
+from steelyard.errors import InfraError, RewardError, SuspectError, describe, printable
 from steelyard.outcome import LARGEST, Called, Context, End, Failure, Reward, Scored, Takes, as_judgement
 from steelyard.rollout import Rollout
 
 GRACE_S: Final = 2.0
 """How long after the deadline the backstop waits, so that a boundary's own evidence arrives first."""
 
+CANARY_S: Final = 60.0
+"""How long a canary may take that has no deadline of its own: longer is no answer."""
+
 _UNWIND_S: Final = 1.0  # how long a cancelled reward may take to let go
+
+_T = TypeVar("_T")
 
 
 class Caller(Protocol):
@@ -31,6 +37,9 @@ class Caller(Protocol):
 
         `fresh` asks for a fresh process, where there are processes.
         """
+
+    async def canary(self) -> bool | None:
+        """Whether the reward answers a row of known verdict; `None` if it has none of its own."""
 
     async def close(self) -> None:
         """Stop whatever runs; under two seconds, nothing left."""
@@ -49,21 +58,28 @@ class InlineCaller:
         return self.now(rollouts)
 
     def now(self, rollouts: Sequence[Rollout]) -> list[Called]:
-        """Judge rollouts at once; if the whole call fails, one by one, so that only the culprit pays."""
+        """Judge rollouts at once; if the whole call fails, one by one, so that only the culprit pays.
+
+        The members of a group are judged together or not at all.
+        """
         started = self._clock.now()
         said: Sequence[Scored | Failure]
         try:
             said = self._judge(rollouts)
         except Exception as error:  # noqa: BLE001 - whatever it raises is data about one rollout
-            if len(rollouts) > 1:
+            if len(rollouts) > 1 and self._reward.takes is not Takes.GROUP:
                 return [called for rollout in rollouts for called in self.now([rollout])]
-            said = [Failure(End.RAISED, _cause(error))]
+            said = [Failure(End.RAISED, _cause(error))] * len(rollouts)
         return [Called(rollouts, said, Clocks(service_s=self._clock.now() - started))]
 
     def _judge(self, rollouts: Sequence[Rollout]) -> list[Scored]:
         if self._reward.takes is Takes.ROLLOUT:
             return checked([self._reward(rollout, self._context) for rollout in rollouts], rollouts)
         return checked(self._reward(rollouts, self._context), rollouts)
+
+    async def canary(self) -> bool | None:
+        """Ask the reward's own canary."""
+        return await ask_canary(self._reward, self._clock, CANARY_S)
 
     async def close(self) -> None:
         """Nothing runs between calls."""
@@ -107,24 +123,21 @@ class AsyncCaller:
             )
         return [Called(rollouts, said, clocks)]
 
+    async def canary(self) -> bool | None:
+        """Ask the reward's own canary."""
+        return await ask_canary(self._reward, self._clock, self._deadline_s + GRACE_S)
+
     async def close(self) -> None:
         """Nothing of its own to stop: the scheduler cancels its calls."""
 
     async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> list[Scored | Failure]:
-        work = asyncio.ensure_future(self._judge(rollouts, context))
-        expired = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_later(self._deadline_s + GRACE_S, expired.cancel)
-        try:
-            await asyncio.wait({work, expired}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
+        work = await within(self._judge(rollouts, context), self._clock, self._deadline_s + GRACE_S)
+        if work is None:
             cause = f"no answer after {self._deadline_s:g} s"
             return [Failure(End.CUT, cause, limit="wall")] * len(rollouts)
-        finally:
-            timer.cancel()
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work}, timeout=_UNWIND_S)
+        if work.cancelled():  # nobody of ours did: whoever let it happen inside the reward is not excused
+            return [Failure(End.RAISED, "CancelledError: the reward cancelled itself")] * len(rollouts)
+        return work.result()
 
     async def _judge(self, rollouts: Sequence[Rollout], context: Context) -> list[Scored | Failure]:
         one = self._reward.takes is Takes.ROLLOUT
@@ -132,13 +145,51 @@ class AsyncCaller:
             said = await self._reward(rollouts[0] if one else list(rollouts), context)
             return list(checked([said] if one else said, rollouts))
         except InfraError as error:
-            failure = Failure(End.NEVER_STARTED, error.cause, boundary=error.boundary)
+            if error.clocks is not None:
+                context.report(error.clocks)
+            failure = Failure(End.NEVER_STARTED, printable(error.cause), boundary=error.boundary)
         except SuspectError as error:
+            if error.clocks is not None:
+                context.report(error.clocks)
             end = End.CUT if error.cause == "wall" else End.LOST
-            failure = Failure(end, error.cause, limit=error.cause if end is End.CUT else None)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is data about its rollouts
+            failure = Failure(end, printable(error.cause), limit=error.cause if end is End.CUT else None)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, exit() too, is data about its rollouts
             failure = Failure(End.RAISED, _cause(error))
         return [failure] * len(rollouts)
+
+
+async def within(work: Coroutine[Any, Any, _T], clock: Clock, limit_s: Seconds) -> asyncio.Task[_T] | None:
+    """Run a coroutine to its end, or cut it; return it done, or `None` if it was cut.
+
+    One that swallows its cancellation is left behind after a second: it holds up nobody.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    expired = loop.create_future()
+    timer = clock.call_later(limit_s, expired.cancel)
+    try:
+        await asyncio.wait({task, expired}, return_when=asyncio.FIRST_COMPLETED)
+        return task if task.done() else None
+    finally:
+        timer.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_UNWIND_S)
+
+
+async def ask_canary(reward: Reward, clock: Clock, limit_s: Seconds) -> bool | None:
+    """Ask a reward's own canary; one that raises or does not answer in time has failed."""
+    asked = await within(_canary(reward), clock, limit_s)
+    return False if asked is None or asked.cancelled() else asked.result()
+
+
+async def _canary(reward: Reward) -> bool | None:
+    try:
+        return await reward.canary()
+    except Exception:  # noqa: BLE001 - a canary that raises was not answered
+        return False
 
 
 def checked(said: object, rollouts: Sequence[Rollout]) -> list[Scored]:
@@ -149,19 +200,44 @@ def checked(said: object, rollouts: Sequence[Rollout]) -> list[Scored]:
     ValueError
         If there are not as many, or one is no judgement; the message names its place.
     """
-    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
+    if isinstance(said, str | bytes | Mapping | Set) or not isinstance(said, Iterable):
         raise ValueError(f"returned {type(said).__name__}, not one value for each rollout")  # noqa: TRY004
-    values = list(said)
+    values = list(islice(said, len(rollouts) + 1))  # what it returned may have no end
     if len(values) != len(rollouts):
-        raise ValueError(f"returned {len(values)} values for {len(rollouts)} rollouts")
-    return [
-        value if type(value) is Scored and abs(value.value) <= LARGEST else as_judgement(value)
-        for value in values
-    ]
+        many = "more" if len(values) > len(rollouts) else str(len(values))
+        raise ValueError(f"returned {many} values for {len(rollouts)} rollouts")
+    return [taken(value) for value in values]
 
 
-def _cause(error: Exception) -> str:
+def taken(value: object) -> Scored:
+    """Take what a reward returned for one rollout as a judgement whose words can be written down.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    judged = (
+        value
+        if type(value) is Scored and type(value.value) is float and abs(value.value) <= LARGEST
+        else as_judgement(value)
+    )
+    for words in (judged.code, judged.reason, judged.integrity):
+        if words is not None and not (type(words) is str and words.isascii()):
+            return Scored(judged.value, *map(_words, (judged.code, judged.reason, judged.integrity)))
+    return judged
+
+
+def _words(words: object) -> str | None:
+    if words is None or isinstance(words, str):
+        return None if words is None else printable(str(words))
+    raise ValueError(f"returned {type(words).__name__} for a code, reason or integrity, which is no text")
+
+
+def _cause(error: BaseException) -> str:
     """Return the words for what a reward raised, or for what it returned and should not have."""
     if isinstance(error, RewardError):
-        return error.cause
-    return str(error) if type(error) is ValueError and str(error).startswith("returned ") else describe(error)
+        return printable(error.cause)
+    if type(error) is ValueError and str(error).startswith("returned "):
+        return printable(str(error))
+    return describe(error)

@@ -7,7 +7,6 @@ uninterrupted run would have written, clocks apart.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -30,11 +29,11 @@ from steelyard.files import (
     survey,
 )
 from steelyard.ledger import Departure, Ledger, Run
-from steelyard.outcome import Abstained, Scored, ScoredGroup, Verdict
+from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
 from steelyard.rollout import Group, canonical_json
 from steelyard.runtime import CHUNK, PLACES, Runtime
-from steelyard.scoring.rows import as_json, in_chunks, rows
+from steelyard.scoring.rows import in_chunks, scored_lines
 from steelyard.scoring.summary import Counting, Summary
 
 
@@ -128,27 +127,14 @@ def score_file(
         if record is None:
             record = stack.enter_context(_opened(path))
         run = _begin(record, found, recipe, options)
-        judging = _Judging(
-            record,
-            run,
-            recipe,
-            options,
-            lambda done, by: progress(Progress("judging", done, found.rollouts, by)),
-        )
-        asyncio.run(judging.judge(groups(source, found)))
+        counting = Counting(found, options.advantage)
+        judging = _Judging(record, run, recipe, options, counting)
+        asyncio.run(judging.judge(groups(source, found), progress))
         judging.of_the_batch()
         progress(Progress("writing", 0, found.rollouts, {}))
-        return _write(record, run, recipe, found, target, scheme=options.advantage)
-
-
-def _write(
-    record: Ledger, run: Run, recipe: Recipe, found: Survey, target: ScoredFile, *, scheme: str
-) -> Summary:
-    counting = Counting(found, scheme)
-    passing = counting.passing(rows(record, run, recipe, found, scheme))
-    target.write(in_chunks(as_json(row, found.group_ids[row.group]) for row in passing))
-    record.forget_spool()
-    return counting.finish(record, run)
+        target.write(in_chunks(scored_lines(record, run, recipe, found, options.advantage)))
+        record.forget_spool()
+        return counting.finish(record, run)
 
 
 def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:
@@ -243,21 +229,17 @@ class _Judging:
     """Runs the runtime over a file's groups, and keeps what a scheme over the whole batch needs."""
 
     def __init__(
-        self,
-        record: Ledger,
-        run: Run,
-        recipe: Recipe,
-        options: Options,
-        progress: Callable[[int, Counter[str]], None],
+        self, record: Ledger, run: Run, recipe: Recipe, options: Options, counting: Counting
     ) -> None:
         self._record, self._run, self._recipe, self._options = record, run, recipe, options
-        self._progress = progress
+        self._counting = counting
         self._by_batch = SCHEMES[options.advantage].scope == "batch"
         self._voting: dict[int, VotingGroup] = {}
 
-    async def judge(self, given: Iterable[Group]) -> None:
+    async def judge(self, given: Iterable[Group], progress: Callable[[Progress], None]) -> None:
         """Judge every group."""
-        options = self._options
+        options, summary = self._options, self._counting.summary
+        total = sum(size * count for size, count in summary.sizes.items())
         runtime = Runtime(
             self._recipe,
             ledger=self._record,
@@ -269,18 +251,15 @@ class _Judging:
             stop=False,
         )
         done = told = 0
-        verdicts: Counter[str] = Counter()
         async with aclosing(runtime.score(given)) as scored:
             async for one in scored:
-                done += len(one.totals)
-                for total in one.totals:
-                    verdicts[_word(total)] += 1
+                self._counting.see(one)
                 if self._by_batch:
                     self._keep(one)
-                if done - told >= CHUNK:
+                done += len(one.totals)
+                if done - told >= CHUNK or done == total:
                     told = done
-                    self._progress(done, verdicts)
-        self._progress(done, verdicts)
+                    progress(Progress("judging", done, total, summary.verdicts))
 
     def _keep(self, one: ScoredGroup) -> None:
         parts = {name: [score.verdict for score in scores] for name, scores in one.parts.items()}
@@ -300,9 +279,3 @@ class _Judging:
                 if group not in gone
             ],
         )
-
-
-def _word(verdict: Verdict) -> str:
-    if isinstance(verdict, Scored):
-        return "scored"
-    return "abstained" if isinstance(verdict, Abstained) else "unscored"

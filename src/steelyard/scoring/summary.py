@@ -1,4 +1,4 @@
-"""What a person wants to know after a run, counted while the scored file is written."""
+"""What a person wants to know after a run, counted while groups leave."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from steelyard.advantages import SCHEMES
 from steelyard.blame import REWARD_ERROR_SHARE, SHARE_ACTS_FROM
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
-from steelyard.outcome import Scored, Unscored
-from steelyard.scoring.rows import Row
+from steelyard.outcome import Abstained, Scored, ScoredGroup, Unscored
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 _DECILES = 10
@@ -116,7 +115,7 @@ class Summary:
 
 
 class Counting:
-    """Counts rows as they pass."""
+    """Counts groups as they leave, in whatever order."""
 
     def __init__(self, survey: Survey, scheme: str) -> None:
         self._survey = survey
@@ -125,38 +124,35 @@ class Counting:
         self.summary = Summary(sizes=survey.sizes(), skipped=survey.skipped, faults=dict(survey.fault_counts))
         self._votes = array("I", bytes(4 * groups))
         self._sums = array("d", bytes(8 * groups))
-        self._lows = array("d", [math.inf]) * groups
-        self._highs = array("d", [-math.inf]) * groups
-        self._lengths: Counter[int] = Counter()
+        self._lows = array("d", bytes(8 * groups))
+        self._highs = array("d", bytes(8 * groups))
         self._unscored_lengths: Counter[int] = Counter()
 
-    def passing(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Hand rows on, counted."""
+    def see(self, one: ScoredGroup) -> None:
+        """Count one group."""
+        summary, totals = self.summary, one.totals
+        votes = [total for total in totals if isinstance(total, Scored)]
+        if votes:
+            group, values = one.group.ordinal, [vote.value for vote in votes]
+            self._votes[group] = len(votes)
+            self._sums[group] = math.fsum(values)
+            self._lows[group] = min(values)
+            self._highs[group] = max(values)
+            summary.verdicts["scored"] += len(votes)
+            summary.codes.update([vote.code for vote in votes if vote.code is not None])
+        if len(votes) < len(totals):
+            self._see_the_silent(one)
+
+    def _see_the_silent(self, one: ScoredGroup) -> None:
         summary, lengths = self.summary, self._survey.lengths
-        for row in rows:
-            total = row.total
-            length = lengths[row.ordinal]
-            self._lengths[length] += 1
-            if type(total) is Scored:
-                summary.verdicts["scored"] += 1
-                if total.code is not None:
-                    summary.codes[total.code] += 1
-                self._vote(row.group, total.value)
+        for rollout, total in zip(one.group.rollouts, one.totals, strict=True):
+            if isinstance(total, Abstained):
+                summary.verdicts["abstained"] += 1
             elif isinstance(total, Unscored):
                 summary.verdicts["unscored"] += 1
                 why = f"{total.boundary}: {total.cause}"
                 summary.whys[why if len(summary.whys) < _WHYS else "others"] += 1
-                self._unscored_lengths[length] += 1
-            else:
-                summary.verdicts["abstained"] += 1
-            yield row
-
-    def _vote(self, group: int, value: float) -> None:
-        self.summary.value_sum += value
-        self._votes[group] += 1
-        self._sums[group] += value
-        self._lows[group] = min(self._lows[group], value)
-        self._highs[group] = max(self._highs[group], value)
+                self._unscored_lengths[lengths[rollout.ordinal]] += 1
 
     def finish(self, ledger: Ledger, run: Run) -> Summary:
         """Close the books."""
@@ -169,7 +165,8 @@ class Counting:
             voted = (line for line in self._lines() if line.mean is not None)
             shown = nsmallest(_HARDEST_SHOWN, voted, key=lambda line: line.mean or 0.0)
         summary.groups = shown
-        summary.length_deciles = _deciles(self._lengths, self._unscored_lengths)
+        summary.value_sum = math.fsum(self._sums)
+        summary.length_deciles = _deciles(Counter(self._survey.lengths), self._unscored_lengths)
         summary.times = [_times(ledger, run, name, place) for name, place in run.parts.items()]
         return summary
 
