@@ -16,7 +16,7 @@ Time on the wall is never a verdict by itself: a starved machine looks the same 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -41,6 +41,17 @@ OWN_LIMITS: Final = frozenset(
     {"cpu", "cpu_adaptive", "idle", "memory", "processes", "threads", "files", "output", "source"}
 )
 """Limits that an attempt exhausts by itself; `wall` is not among them."""
+
+
+DOUBTS: Final = frozenset({"reward_error", "judge_unreadable"})
+"""Floors that say more about the reward than about the rollout: their share is watched."""
+
+
+def excused(code: str | None) -> bool:
+    """Whether a floor with this code came of failed attempts, so that the rollout was not really judged."""
+    return code is not None and (
+        code in OWN_LIMITS or code in DOUBTS or code == "reproduced" or code.endswith("_reproduced")
+    )
 
 
 class Next(Enum):
@@ -117,14 +128,14 @@ class Shares:
         self._recent: deque[str] = deque(maxlen=SHARE_WINDOW)
         self._counts: Counter[str] = Counter()
 
-    def see(self, verdict: Verdict) -> None:
-        """Count one total."""
+    def see(self, verdict: Verdict, parts: Iterable[Verdict] = ()) -> None:
+        """Count one total, and whether one of its parts failed for the rollout's content."""
         if len(self._recent) == SHARE_WINDOW:
             self._counts[self._recent[0]] -= 1
         kind = ""
         if isinstance(verdict, Unscored):
             kind = "unscored"
-        elif isinstance(verdict, Scored) and verdict.code == "reward_error":
+        elif any(isinstance(one, Scored) and one.code in DOUBTS for one in (verdict, *parts)):
             kind = "reward_error"
         self._recent.append(kind)
         self._counts[kind] += 1

@@ -215,14 +215,14 @@ def content_digest(
     state: object = None,
 ) -> bytes:
     """blake2b-128 over the length-prefixed fields of a rollout's content."""
-    asked, said, rest = _field(prompt), _field(completion), canonical_json(columns)
+    asked = prompt.encode("utf-8", "surrogatepass") if type(prompt) is str else _messages(prompt)
+    said = completion.encode("utf-8", "surrogatepass") if type(completion) is str else _messages(completion)
+    rest = canonical_json(columns)
     content = b"%d:%b%d:%b%d:%b" % (len(asked), asked, len(said), said, len(rest), rest)
     if files is not None or state is not None:
         content += canonical_json([files, state])
     return blake2b(content, digest_size=16).digest()
 
 
-def _field(text: Text) -> bytes:
-    if isinstance(text, str):
-        return text.encode("utf-8", "surrogatepass")
+def _messages(text: Text) -> bytes:
     return b"\xff" + canonical_json(text)  # no text starts so: 0xff is not UTF-8

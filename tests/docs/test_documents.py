@@ -2,7 +2,8 @@
 
 In Markdown, top to bottom, one folder per document with a copy of `examples/` in it:
 
-- a ```python block with `>>>` is a doctest; any other is saved as a file and run, as a reader would;
+- a ```python block with `>>>` is a doctest; any other is saved as a file (under the name in its first line,
+  `# rewards.py`, if it has one) and run, as a reader would;
 - in a ```console block each `$ ` line that calls `steelyard` runs (a `\\` at its end continues it).
 
 A comment in the line before the block says what else to expect: `<!-- exit: 2 -->` another exit status,
@@ -102,7 +103,8 @@ def run_block(block, folder):
         failed = doctest.DocTestRunner(optionflags=LENIENT).run(test, out=said.append).failed
         return "".join(said) if failed else ""
     if block.language == "python":
-        script = folder / f"line_{block.line}.py"
+        named = re.match(r"# (\w+\.py)\n", block.text)
+        script = folder / (named[1] if named else f"line_{block.line}.py")
         script.write_text(block.text)
         steps = [Command(f"python {script.name}", "")]
     elif block.language == "console":

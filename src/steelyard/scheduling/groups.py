@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from steelyard.blame import excused
+from steelyard.errors import RunStoppedError, describe
 from steelyard.outcome import (
     Abstained,
     Attempt,
@@ -24,20 +26,24 @@ from steelyard.outcome import (
     Failure,
     How,
     Part,
+    Reward,
     Score,
+    Scored,
     Takes,
     Unscored,
     Verdict,
 )
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.calls import Caller, InlineCaller
-from steelyard.scheduling.suspects import Witness, settle
+from steelyard.scheduling.suspects import Witness, first_of_each, settle
 
 WINDOW: Final = 4_096
 """Rollouts under way at most: four chunks, so that a slow one does not stop the others."""
 
 MESSAGE: Final = 64
 """Rollouts in one message to a worker process: the message's own cost is then below 1 us each."""
+
+_ROUNDING: Final = 1e-9  # sums of parts may fall short of a floor by their last places
 
 
 class PartPlan(NamedTuple):
@@ -92,7 +98,6 @@ class Scheduler:
 
     def __init__(self, plans: Sequence[PartPlan], *, first_attempt: int = 0, window: int = WINDOW) -> None:
         self._plans = plans
-        self._witnesses = {plan.part.reward.name: Witness(plan.part.reward, plan.caller) for plan in plans}
         ungated = [plan for plan in plans if plan.part.only_if is None]
         gated = [[plan] for plan in plans if plan.part.only_if is not None]
         self._stages = [ungated, *gated] if ungated else gated
@@ -103,6 +108,10 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._failed: BaseException | None = None
+        self._stopping = False
+        self._witnesses = {
+            plan.part.reward.name: Witness(plan.part.reward, plan.caller, self._wake.set) for plan in plans
+        }
 
     async def run(
         self,
@@ -126,8 +135,7 @@ class Scheduler:
         waiting: Iterator[Sequence[Group]] | None = iter(chunks)
         try:
             while True:
-                stuck = bool(self._tasks) and self._waiting() == len(self._tasks)
-                if waiting is not None and (stuck or self._under_way < self._window):
+                if waiting is not None and self._under_way < self._window:
                     chunk = next(waiting, None)
                     if chunk is None:
                         waiting = None
@@ -135,12 +143,11 @@ class Scheduler:
                         self._start(chunk, recorded(chunk))
                 elif self._under_way == 0:
                     break
-                elif stuck:
-                    raise next(w for w in self._witnesses.values() if w.waiting).give_up()
+                elif self._waiting() == len(self._tasks):
+                    raise self._stuck()
                 else:
                     await self._wake.wait()
-                if self._tasks:
-                    await asyncio.sleep(0)  # lets started calls begin and ended ones report
+                await asyncio.sleep(0)  # lets started calls begin, ended ones report, and others live
                 self._wake.clear()
                 if self._failed is not None:
                     raise self._failed
@@ -152,15 +159,32 @@ class Scheduler:
 
     async def _stop(self) -> None:
         """Cancel what runs and close what ran it."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        for plan in self._plans:
-            await plan.caller.close()
+        self._stopping = True
+        try:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            closed = await asyncio.gather(
+                *(plan.caller.close() for plan in self._plans), return_exceptions=True
+            )
+        for error in closed:
+            if error is not None:
+                raise error
 
     def _waiting(self) -> int:
         return sum(witness.waiting for witness in self._witnesses.values())
+
+    def _stuck(self) -> RunStoppedError:
+        """Return the error of a run in which nothing moves any more."""
+        for witness in self._witnesses.values():
+            if witness.waiting:
+                return witness.give_up()
+        return RunStoppedError(  # pragma: no cover - every rollout under way has a task
+            f"{self._under_way} rollouts were lost on the way; what was recorded is kept"
+            "\n  next: run the same command again, and please report it"
+        )
 
     # Starting
 
@@ -197,6 +221,7 @@ class Scheduler:
             known = one.recorded.get((rollout.ordinal, name)) if one.recorded else None
             if known is not None:
                 scores[index] = known
+                self._vouch(part, rollouts, index, known)
                 continue
             verdict = settled or self._gate(one, part, index)
             if verdict is not None:
@@ -205,29 +230,54 @@ class Scheduler:
                 one.missing += 1
                 yield _Cell(one, index, rollout)
 
+    def _vouch(self, part: Part, rollouts: Sequence[Rollout], index: int, known: Score) -> None:
+        """Let a rollout that was judged before the run was interrupted serve as a canary."""
+        reward = part.reward
+        judged = isinstance(known.verdict, Scored) and not excused(known.verdict.code)
+        if judged and known.attempt is not None and reward.takes is not Takes.GROUP:
+            self._witnesses[reward.name].judged([rollouts[index]])
+
     def _gate(self, one: _Open, part: Part, index: int) -> Abstained | None:
         if part.only_if is None:
             return None
         said = {
             name: score.verdict for name, scores in one.scores.items() if (score := scores[index]) is not None
         }
-        return None if part.only_if(said) else Abstained("the gate before it is closed")
+        if any(isinstance(verdict, Unscored) for verdict in said.values()):
+            return Abstained("a part before it is unscored, and so is the sum")
+        try:
+            opens = bool(part.only_if(said))
+        except Exception as error:
+            raise RunStoppedError(
+                f"the gate of {part.reward.name!r} failed on {one.group.rollouts[index].where}: "
+                f"{describe(error)}; it was given {said}"
+                "\n  next: let only_if take whatever the parts before it say (an abstention has no value), "
+                "and run again"
+            ) from error
+        return None if opens else Abstained("the gate before it is closed")
 
     # Calling
 
     def _submit(self, plan: PartPlan, cells: list[_Cell]) -> None:
         reward = plan.part.reward
-        if reward.how is How.INLINE and isinstance(plan.caller, InlineCaller):
-            for called in plan.caller.now([cell.rollout for cell in cells]):
-                self._ended(plan, called, cells[: len(called.rollouts)], attempted=0)
-                cells = cells[len(called.rollouts) :]
-        elif reward.takes is Takes.GROUP:
-            for some in _by_group(cells):
-                self._spawn(self._call(plan, some))
+        inline = plan.caller if isinstance(plan.caller, InlineCaller) else None
+        if reward.takes is Takes.GROUP:
+            calls = list(_by_group(cells))
         else:
-            size = 1 if reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT else MESSAGE
-            for start in range(0, len(cells), size):
-                self._spawn(self._call(plan, cells[start : start + size]))
+            alone = reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT
+            size = len(cells) if inline else 1 if alone else MESSAGE
+            calls = [cells[start : start + size] for start in range(0, len(cells), size)]
+        for some in calls:
+            self._witnesses[reward.name].asked(first_of_each(reward.takes, [cell.rollout for cell in some]))
+            if inline:
+                self._judge_now(plan, inline, some)
+            else:
+                self._spawn(self._call(plan, some))
+
+    def _judge_now(self, plan: PartPlan, inline: InlineCaller, cells: list[_Cell]) -> None:
+        for called in inline.now([cell.rollout for cell in cells]):
+            some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
+            self._ended(plan, called, some, attempted=0)
 
     async def _call(self, plan: PartPlan, cells: list[_Cell], *, attempted: int = 0) -> None:
         for called in await plan.caller.call([cell.rollout for cell in cells]):
@@ -255,13 +305,13 @@ class Scheduler:
             one.missing -= 1
             if one.missing == 0:
                 self._advance([one])
+        together = part.reward.takes is Takes.GROUP
         if not failed:
-            witness.judged(called.rollouts[-1:] if part.reward.takes is not Takes.GROUP else called.rollouts)
+            witness.judged(called.rollouts if together else called.rollouts[-1:], called.clocks.service_s)
             return
-        for cell, failure in failed:
+        for cell, failure in failed[:1] if together else failed:
             if not failure.boundary:
                 witness.failed(cell.rollout, failure)
-        together = part.reward.takes is Takes.GROUP
         for some in [failed] if together else [[one] for one in failed]:
             suspects = [cell for cell, _ in some]
             self._spawn(self._settle(plan, suspects, some[0][1], attempt, attempted + 1))
@@ -289,7 +339,14 @@ class Scheduler:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._wake.set()
-        if not task.cancelled() and task.exception() is not None and self._failed is None:
+        if self._failed is not None or self._stopping:
+            return
+        if task.cancelled():
+            self._failed = RunStoppedError(
+                "a call was cancelled from outside, and with it a rollout; what was recorded is kept"
+                "\n  next: run the same command again"
+            )
+        else:
             self._failed = task.exception()
 
     # Ending
@@ -319,6 +376,8 @@ class Scheduler:
     def _say(self, one: _Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
         reward = part.reward
         rollout = one.group.rollouts[index]
+        if type(verdict) is Scored and verdict.value < reward.floor - _ROUNDING:
+            raise _below_floor(reward, rollout, verdict.value)
         score = Score(rollout.key, rollout.ordinal, reward.name, reward.identity, verdict, attempt)
         one.scores[reward.name][index] = score
         self._batch.scores.append(score)
@@ -332,6 +391,15 @@ class Scheduler:
         scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
         self._batch.groups.append((one.group, scores))
         self._under_way -= len(one.group.rollouts)
+
+
+def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedError:
+    """Return the error of a reward whose failures would be worth more than what it says of some rollouts."""
+    return RunStoppedError(
+        f"reward {reward.name!r} returned {value:g} on {rollout.where}, which is below its floor "
+        f"{reward.floor:g}: completions that make it fail would be paid more than this one"
+        f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again"
+    )
 
 
 def _by_columns(part: Part, rollouts: Sequence[Rollout]) -> Verdict | None:

@@ -1,24 +1,27 @@
 """After a failure: once more in a fresh place, then the canary, then the law decides.
 
-The law itself is `steelyard.blame`. A reward without a canary of its own is asked again about the
-last rollout that it judged; one that has not judged any yet is waited for, and if it never judges
-one, it is the reward that is broken, and the run stops with what it raised.
+The law itself is `steelyard.blame`. A reward without a canary of its own is asked again about rollouts
+that it judged before: the last one, then the quickest. Both must fail before the machinery is blamed,
+for they are completions too: one that only just stayed within a limit may not stay there twice, and
+must not excuse another. A reward that has not judged any rollout yet is waited for, and if it never
+judges one, it is the reward that is broken, and the run stops with what it raised.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from steelyard.blame import SAME_ERROR_STOPS, Next, verdict_on
+from steelyard.clock import Seconds
 from steelyard.errors import RunStoppedError
-from steelyard.outcome import Called, Failure, Reward, Scored, Unscored
+from steelyard.outcome import Called, End, Failure, Reward, Scored, Takes, Unscored
 from steelyard.rollout import Rollout
 from steelyard.scheduling.calls import Caller
 
 
 class Witness:
-    """What is known of a part's soundness: the last rollout it judged, and how it began.
+    """What is known of a part's soundness: rollouts that it judged, and how it began.
 
     Parameters
     ----------
@@ -26,24 +29,37 @@ class Witness:
         The part's reward.
     caller
         How it is called.
+    stalled
+        Called when a suspect begins to wait for the first judged rollout.
     """
 
-    def __init__(self, reward: Reward, caller: Caller) -> None:
+    def __init__(self, reward: Reward, caller: Caller, stalled: Callable[[], None]) -> None:
         self.reward = reward
         self.caller = caller
+        self._stalled = stalled
         self._waiters = 0
-        self._judged: Sequence[Rollout] | None = None
+        self._last: Sequence[Rollout] = ()
+        self._quickest: Sequence[Rollout] = ()
+        self._quickest_s: Seconds = float("inf")
         self._first = asyncio.Event()
-        self._first_failures: list[tuple[str, str]] = []
+        self._opening: set[int] = set()
+        self._failures: list[tuple[str, str]] = []
 
     @property
     def waiting(self) -> int:
         """How many suspects wait for a first judged rollout."""
         return 0 if self._first.is_set() else self._waiters
 
-    def judged(self, rollouts: Sequence[Rollout]) -> None:
-        """Note rollouts that the part judged in one call."""
-        self._judged = rollouts
+    def asked(self, ordinals: Iterable[int]) -> None:
+        """Note first attempts (by their first rollout) in the order in which they are made."""
+        if len(self._opening) < SAME_ERROR_STOPS and not self._first.is_set():
+            self._opening.update(list(ordinals)[: SAME_ERROR_STOPS - len(self._opening)])
+
+    def judged(self, rollouts: Sequence[Rollout], service_s: Seconds | None = None) -> None:
+        """Note rollouts that the part judged in one call, and how long that took."""
+        self._last = rollouts
+        if service_s is not None and service_s < self._quickest_s:
+            self._quickest, self._quickest_s = rollouts, service_s
         if not self._first.is_set():
             self._first.set()
 
@@ -55,11 +71,12 @@ class Witness:
         RunStoppedError
             If the part's first attempts have all raised the same error.
         """
-        if self._judged is not None or len(self._first_failures) >= SAME_ERROR_STOPS:
+        if self._first.is_set() or (self._failures and rollout.ordinal not in self._opening):
             return
-        self._first_failures.append((failure.cause, rollout.where))
-        kinds = {cause.partition(":")[0] for cause, _ in self._first_failures}
-        if len(self._first_failures) == SAME_ERROR_STOPS and len(kinds) == 1:
+        self._failures.append((failure.cause, rollout.where))
+        self._opening.discard(rollout.ordinal)
+        kinds = {cause.partition(":")[0] for cause, _ in self._failures}
+        if len(self._failures) == SAME_ERROR_STOPS and len(kinds) == 1:
             raise self._broken(f"its first {SAME_ERROR_STOPS} attempts all failed alike")
 
     def give_up(self) -> RunStoppedError:
@@ -67,7 +84,7 @@ class Witness:
         return self._broken("it judged no rollout at all")
 
     def _broken(self, how: str) -> RunStoppedError:
-        cause, where = self._first_failures[0] if self._first_failures else ("no answer", "")
+        cause, where = self._failures[0] if self._failures else ("no answer", "a rollout")
         return RunStoppedError(
             f"reward {self.reward.name!r}: {how}; on {where}: {cause}"
             f"\n  next: mend the reward (a rollout it cannot judge is its floor, {self.reward.floor:g}) "
@@ -76,18 +93,22 @@ class Witness:
 
     async def sound(self) -> bool:
         """Whether the part still answers a row of known verdict."""
-        answered = await self.reward.canary()
+        answered = await self.caller.canary()
         if answered is not None:
             return answered
-        if self._judged is None:
+        if not self._first.is_set():
             self._waiters += 1
+            self._stalled()
             try:
                 await self._first.wait()
             finally:
                 self._waiters -= 1
-        rollouts = self._judged
-        if rollouts is None:  # pragma: no cover - the event says there is one
-            return False
+        last, quickest = self._last, self._quickest
+        return await self._answered(last) or (
+            bool(quickest) and quickest is not last and await self._answered(quickest)
+        )
+
+    async def _answered(self, rollouts: Sequence[Rollout]) -> bool:
         answers = await self.caller.call(rollouts, fresh=True)
         return all(isinstance(said, Scored) for called in answers for said in called.said)
 
@@ -112,18 +133,75 @@ async def settle(
     failures = [failure]
     verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
     if verdict is Next.TRY_AGAIN:
-        said: list[Scored | Failure] = []
-        for called in await witness.caller.call(rollouts, fresh=True):
-            note(called)
-            said.extend(called.said)
-        judged = [one for one in said if isinstance(one, Scored)]
-        if len(judged) == len(rollouts):
-            witness.judged(rollouts)
-            return judged
-        failures.append(next(one for one in said if isinstance(one, Failure)))
+        again = await _asked_again(rollouts, witness, note)
+        if not isinstance(again, Failure):
+            return again
+        failures.append(again)
         verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
     if verdict is Next.ASK_CANARY:
         verdict = verdict_on(failures, reward=reward.name, floor=reward.floor, canary=await witness.sound())
     if isinstance(verdict, Next):  # pragma: no cover - the law always decides once the canary was asked
         raise TypeError(verdict)
-    return [verdict] * len(rollouts)
+    verdicts = [verdict] * len(rollouts)
+    if isinstance(verdict, Scored) and len(rollouts) > 1:
+        return await _culprits(rollouts, verdicts, witness, note)
+    return verdicts
+
+
+async def _asked_again(
+    rollouts: Sequence[Rollout], witness: Witness, note: Callable[[Called], None]
+) -> list[Scored] | Failure:
+    """Ask once more; return the judgements, or the first failure."""
+    judged: list[Scored] = []
+    failure: Failure | None = None
+    called: Called | None = None
+    for called in await witness.caller.call(rollouts, fresh=True):
+        note(called)
+        for said in called.said:
+            if isinstance(said, Scored):
+                judged.append(said)
+            else:
+                failure = failure or said
+    if failure is not None:
+        return failure
+    witness.judged(rollouts, None if called is None else called.clocks.service_s)
+    return judged
+
+
+async def _culprits(
+    rollouts: Sequence[Rollout],
+    floored: Sequence[Scored | Unscored],
+    witness: Witness,
+    note: Callable[[Called], None],
+) -> Sequence[Scored | Unscored]:
+    """Judge a group without the members on which its reward fails, who alone get the floor.
+
+    If all of it got the floor, nobody would stand out: a member that fails could lift its advantage
+    to 0 by making its siblings fail too. First each is asked for alone; a reward that judges nobody alone
+    is asked about the group without each. Where neither tells, the whole group gets the floor.
+    """
+    everyone = range(len(rollouts))
+    fails: dict[int, Failure] = {}
+    for place in everyone:
+        said = await _asked_again([rollouts[place]], witness, note)
+        if isinstance(said, Failure):
+            fails[place] = said
+    suspects = [list(fails)]
+    if len(fails) == len(rollouts) and not any(one.end is End.CUT for one in fails.values()):
+        suspects = [[place] for place in everyone]
+    for some in suspects:
+        others = [place for place in everyone if place not in some]
+        if not some or not others:
+            continue
+        said = await _asked_again([rollouts[place] for place in others], witness, note)
+        if not isinstance(said, Failure):
+            verdicts = list(floored)
+            for place, one in zip(others, said, strict=True):
+                verdicts[place] = one
+            return verdicts
+    return floored
+
+
+def first_of_each(takes: Takes, rollouts: Sequence[Rollout]) -> Iterable[int]:
+    """The ordinals of rollouts that begin an attempt: a group is one attempt."""
+    return [rollout.ordinal for rollout in (rollouts[:1] if takes is Takes.GROUP else rollouts)]
