@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -18,13 +19,14 @@ from typing import Final
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
 from steelyard.clock import Clock, Seconds, SystemClock
-from steelyard.errors import RefusedError, TooManyUnscoredError
+from steelyard.errors import RefusedError, TooManyUnscoredError, printable
 from steelyard.ledger import Departure, Ledger, Run
 from steelyard.outcome import Called, End, Failure, How, Part, Score, Scored, ScoredGroup, Takes
 from steelyard.rewards import FunctionReward, Recipe
-from steelyard.rewards.own import in_worker, refuse_unreachable
+from steelyard.rewards.own import in_worker, refuse_in_worker, refuse_unreachable
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
+from steelyard.scheduling.calls import CANARY_S, ask_canary, taken
 from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
 
 CHUNK: Final = 1_024
@@ -99,8 +101,16 @@ class Runtime:
         stop: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        refuse_in_worker("Runtime")
         if (ledger is None) is not (run is None):
             raise RefusedError("a ledger needs a run", where="Runtime", remedy="pass both, or neither")
+        if advantage not in SCHEMES:
+            raise RefusedError(
+                f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
+            )
+        for name, number in {"timeout_s": timeout_s, "workers": workers, "places": places}.items():
+            if number is not None and not number > 0:
+                raise RefusedError(f"it must be positive, not {number}", where=name, remedy=f"raise {name}")
         self.recipe = recipe
         self._ledger = ledger
         self._run = run
@@ -137,7 +147,7 @@ class Runtime:
                 self._record(batch, scored)
                 for one in scored:
                     yield one
-                self._watch(scored)
+                    self._watch(one)
 
     # The ledger's side
 
@@ -207,12 +217,11 @@ class Runtime:
         by_group = self._scheme.by_group
         return ScoredGroup(group, totals, parts, None if by_group is None else by_group(totals).values)
 
-    def _watch(self, scored: Sequence[ScoredGroup]) -> None:
+    def _watch(self, scored: ScoredGroup) -> None:
         if self._shares is None:
             return
-        for one in scored:
-            for total in one.totals:
-                self._shares.see(total)
+        for place, total in enumerate(scored.totals):
+            self._shares.see(total, (scores[place].verdict for scores in scored.parts.values()))
         excess = self._shares.excess()
         if excess is not None:
             raise TooManyUnscoredError(
@@ -241,28 +250,45 @@ class WorkerCaller:
         else:
             outcomes = await self._pool.call(items)
         return [
-            Called([rollout], [self._said(outcome)], outcome.clocks)
+            Called([rollout], [self._said(rollout, outcome)], outcome.clocks)
             for rollout, outcome in zip(rollouts, outcomes, strict=True)
         ]
 
-    def _said(self, outcome: Outcome) -> Scored | Failure:
+    def _said(self, rollout: Rollout, outcome: Outcome) -> Scored | Failure:
         failure = outcome.failure
+        if failure is None:
+            try:
+                return taken(outcome.value)
+            except ValueError as error:
+                return Failure(End.RAISED, printable(str(error)))
+        cause = printable(str(failure))
         match failure:
-            case None if isinstance(outcome.value, Scored):
-                return outcome.value
             case Raised(type="ValueError", message=message) if message.startswith("returned "):
-                return Failure(End.RAISED, message)
+                return Failure(End.RAISED, printable(message))
             case Cut(limit=limit):
-                return Failure(End.CUT, str(failure), limit=limit)
+                return Failure(End.CUT, cause, limit=limit)
             case Died():
-                return Failure(End.LOST, str(failure))
-            case NotStarted():
-                return Failure(End.NEVER_STARTED, str(failure), boundary=f"reward:{self._reward.name}")
-        return Failure(End.RAISED, str(failure))
+                return Failure(End.LOST, cause)
+            case NotStarted() if _can_be_sent(rollout):
+                return Failure(End.NEVER_STARTED, cause, boundary=f"reward:{self._reward.name}")
+        return Failure(End.RAISED, cause)
+
+    async def canary(self) -> bool | None:
+        """Ask the reward's own canary."""
+        return await ask_canary(self._reward, self._clock, CANARY_S)
 
     async def close(self) -> None:
         """End the processes."""
         await self._pool.close()
+
+
+def _can_be_sent(rollout: Rollout) -> bool:
+    """Whether what the policy wrote can be pickled: messages nested a thousand deep cannot."""
+    try:
+        pickle.dumps((rollout.completion, rollout.files, rollout.state))
+    except Exception:  # noqa: BLE001 - whatever keeps it from being sent
+        return False
+    return True
 
 
 def _chunks(groups: Iterable[Group]) -> Iterator[list[Group]]:

@@ -2,8 +2,10 @@
 
 `reward` makes a value of it that the runtime can run, and `named` finds one by
 `package.module:function` or `path/to/file.py:function`. What the function is given follows from the
-names of its parameters: `rollout` is the whole rollout, `prompt` and `completion` are text, every
-other name is a column.
+names of its parameters: `rollout` is the whole rollout, `prompt` and `completion` are text (of a
+conversation the last message of the user and of the assistant), `context` is what it may know about its
+attempt, every other name is a column. A parameter with a default keeps it where the row has no such
+column; `**more` is given nothing, for a reward must say what it reads.
 
 Synchronous functions run in worker processes that can be killed: they must be importable there, so a
 lambda or a function inside another is refused. Coroutine functions run in the event loop.
@@ -11,6 +13,7 @@ lambda or a function inside another is refused. Coroutine functions run in the e
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -20,14 +23,16 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from types import ModuleType
+from types import CellType, ModuleType
 from typing import Any, overload
 
 from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Context, How, Scored, Takes, as_judgement
-from steelyard.rollout import Rollout, final_text
+from steelyard.rollout import Rollout, Text, final_text
 
 _GIVEN = ("rollout", "prompt", "completion", "context")
+
+_here = {"in_worker": False}  # whether this process is a worker: one must never start workers of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,16 @@ class FunctionReward:
     takes: Takes = Takes.ROLLOUT
     depends_on: str = "content"
     fault: Callable[[Mapping[str, Any]], str | None] | None = None
-    given: tuple[str, ...] = field(default=(), repr=False)
+    given: tuple[inspect.Parameter, ...] = field(default=(), repr=False)
 
     def lint(self, columns: Mapping[str, Any]) -> str | None:
         """Say what is wrong with a row's columns, if a `fault` function was given."""
-        return None if self.fault is None else self.fault(columns)
+        if self.fault is None:
+            return None
+        try:
+            return self.fault(columns)
+        except Exception as error:  # noqa: BLE001 - it saw the columns only: they are what it cannot take
+            return f"the reward's own check of the columns failed on it ({describe(error)})"
 
     def applies(self, columns: Mapping[str, Any]) -> bool:  # noqa: ARG002 - a function applies to every row
         """A function applies to every row that has its columns."""
@@ -74,20 +84,38 @@ class FunctionReward:
 
     def __call__(self, given: Rollout, context: Context, /) -> Any:  # noqa: ANN401 - a judgement, or its awaitable
         """Call the function; the scheduler takes what it returns as a judgement."""
-        return self.function(*self._arguments(given, context))
+        plain: list[Any] = []
+        named: dict[str, Any] = {}
+        for parameter in self.given:
+            value = _argument(parameter, given, context)
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                named[parameter.name] = value
+            else:
+                plain.append(value)
+        return self.function(*plain, **named)
 
-    def _arguments(self, rollout: Rollout, context: Context) -> list[Any]:
-        ready = {"rollout": rollout, "context": context}
-        return [
-            ready[name]
-            if name in ready
-            else final_text(rollout.completion)
-            if name == "completion"
-            else final_text(rollout.prompt) or rollout.prompt
-            if name == "prompt"
-            else rollout.columns.get(name)
-            for name in self.given
-        ]
+
+def _argument(parameter: inspect.Parameter, rollout: Rollout, context: Context) -> Any:  # noqa: ANN401
+    """What a function is given for a parameter."""
+    match parameter.name:
+        case "rollout":
+            return rollout
+        case "context":
+            return context
+        case "completion":
+            return final_text(rollout.completion)
+        case "prompt":
+            return _question(rollout.prompt)
+    value = rollout.columns.get(parameter.name)
+    return parameter.default if value is None and parameter.default is not parameter.empty else value
+
+
+def _question(prompt: Text) -> str:
+    """The text of a prompt: itself, or what the user said last."""
+    if isinstance(prompt, str):
+        return prompt
+    asked = [message.get("content") for message in prompt if message.get("role") == "user"]
+    return final_text([{"role": "assistant", "content": asked[-1]}]) if asked else ""
 
 
 @overload
@@ -121,7 +149,8 @@ def reward(
     name
         Its name in records; the function's own if not given.
     floor
-        The lowest value it returns: what a rollout gets on which it fails for the rollout's content.
+        The lowest value it returns: what a rollout gets on which it fails for the rollout's content. A
+        run in which it returns less is stopped, for then failing would be paid.
     fault
         Says what is wrong with a row's columns, or `None`; asked before anything is judged.
 
@@ -154,24 +183,35 @@ def _make(
     target: str | None = None,
 ) -> FunctionReward:
     its_name = name if name is not None else str(getattr(function, "__name__", type(function).__name__))
-    parameters = inspect.signature(function).parameters.values()
-    open_ended = next((p for p in parameters if p.kind in {p.VAR_POSITIONAL, p.KEYWORD_ONLY}), None)
+    where = f"reward {its_name!r}"
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        lowest = as_judgement(floor).value
+    except (TypeError, ValueError) as error:
+        raise RefusedError(
+            f"it cannot be made a reward ({describe(error)})",
+            where=where,
+            remedy="give a function whose parameters can be seen, and a finite number as its floor",
+        ) from None
+    open_ended = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     if open_ended is not None:
         raise RefusedError(
-            f"the parameter {open_ended} cannot be filled by position",
-            where=f"reward {its_name!r}",
+            f"the parameter {open_ended} names nothing it could be given",
+            where=where,
             remedy=f"name plain parameters: {', '.join(_GIVEN)}, or columns",
         )
-    given = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
-    needed = tuple(p.name for p in parameters if p.default is p.empty and p.name in given)
-    awaited = inspect.iscoroutinefunction(function)
+    given = tuple(p for p in parameters if p.kind is not p.VAR_KEYWORD)
+    needed = tuple(p.name for p in given if p.default is p.empty)
+    awaited = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - whether calling it is awaited, not whether it is callable
+    )
     return FunctionReward(
         function,
         its_name,
-        as_judgement(floor).value,
+        lowest,
         target or _target(function),
         tuple(column for column in needed if column not in _GIVEN),
-        f"{its_name}/{_source_digest(function)}",
+        f"{its_name}/{fingerprint(function, fault, lowest)}",
         How.ASYNC if awaited else How.WORKER,
         fault=fault,
         given=given,
@@ -181,20 +221,53 @@ def _make(
 def _target(function: Callable[..., Any]) -> str:
     """Where a worker process finds a function; a script's own is found in its file."""
     module = getattr(function, "__module__", "")
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if module == "__main__" and script is not None:
-        module = str(Path(script).resolve())
+    if module == "__main__":
+        main = sys.modules.get("__main__")
+        script = getattr(main, "__file__", None)
+        spec = getattr(main, "__spec__", None)
+        if spec is not None:  # python -m package.module
+            module = spec.name
+        elif script is not None:
+            module = str(Path(script).resolve())
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
-def _source_digest(function: Callable[..., Any]) -> str:
-    """A digest that changes with the function's text; with its code where the text is gone."""
+def fingerprint(*values: object) -> str:
+    """A digest that changes with the text of functions, and with the plain values that they hold.
+
+    The same in every process, so it reads no address; of an object it knows the class, of a function
+    that was made without a text its code.
+    """
+    return blake2b("\n".join(map(_told, values)).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _told(value: object) -> str:
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_told, value))})"
+    if isinstance(value, functools.partial):
+        return _told((value.func, value.args, *sorted(value.keywords.items())))
+    if inspect.ismethod(value):
+        return _told((value.__func__, value.__self__))
+    code = getattr(value, "__code__", None)
+    if code is None:
+        kind = value if isinstance(value, type) else type(value)
+        return f"{kind.__module__}.{kind.__qualname__} {_source(kind)}"
+    held = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if cell != _EMPTY]
+    plain = [one for one in held if isinstance(one, str | int | float | tuple)]
+    defaults = [getattr(value, "__defaults__", None), *(getattr(value, "__kwdefaults__", None) or {}).items()]
+    return f"{_source(value) or repr((code.co_names, code.co_consts))} {_told(plain)} {_told(defaults)}"
+
+
+_EMPTY = CellType()
+
+
+def _source(value: Any) -> str:  # noqa: ANN401 - a class or a function
     try:
-        text = inspect.getsource(function).encode()
+        return inspect.getsource(value)
     except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        text = repr(function).encode() if code is None else code.co_code + repr(code.co_consts).encode()
-    return blake2b(text, digest_size=8).hexdigest()
+        return ""
 
 
 def named(target: str) -> FunctionReward:
@@ -225,11 +298,13 @@ def refuse_unreachable(reward: FunctionReward) -> None:
     """
     module, _, name = reward.target.rpartition(":")
     reason = (
-        f"it is defined inside another function ({name})"
+        f"it is a lambda or defined inside another function ({name})"
         if "<" in name
         else "it was defined in an interactive session"
-        if module == "__main__"
+        if module in {"", "__main__"} or module.endswith(">")
         else None
+        if _is_found(reward, module, name)
+        else f"{module.rpartition('/')[2]}:{name} is something else"
     )
     if reason is not None:
         raise RefusedError(
@@ -239,10 +314,45 @@ def refuse_unreachable(reward: FunctionReward) -> None:
         )
 
 
+def _is_found(reward: FunctionReward, module: str, name: str) -> bool:
+    """Whether that name holds the reward, as far as it can be told without an import."""
+    main = sys.modules.get("__main__")
+    found: object = main if _is_main(main, module) else sys.modules.get(module)
+    if found is None:
+        return True
+    for word in name.split("."):
+        found = getattr(found, word, None)
+    function = found.function if isinstance(found, FunctionReward) else found
+    return function is reward.function
+
+
+def _is_main(main: ModuleType | None, module: str) -> bool:
+    spec = getattr(main, "__spec__", None)
+    script = getattr(main, "__file__", None)
+    return module == (spec.name if spec is not None else str(Path(script).resolve()) if script else "")
+
+
 def in_worker(item: tuple[str, Rollout]) -> Scored:
     """What a worker process runs: find the reward, once, and judge."""
+    _here["in_worker"] = True
     target, rollout = item
     return as_judgement(_found(target)(rollout, Context()))
+
+
+def refuse_in_worker(where: str) -> None:
+    """Refuse to start a run in a worker process: a worker imports the script that holds the reward.
+
+    Raises
+    ------
+    RefusedError
+        If this process is a worker.
+    """
+    if _here["in_worker"]:
+        raise RefusedError(
+            "a run was started by importing its script, in a worker process",
+            where=where,
+            remedy='start it under if __name__ == "__main__": at the end of the script',
+        )
 
 
 @lru_cache(maxsize=64)
@@ -265,11 +375,14 @@ def _resolve(target: str) -> object:
             where=f"--reward {target}",
             remedy="run from the folder that holds it, or name the file: path/to/file.py:function"
             if missing
+            else f"mend the file until python {module_name} works"
+            if module_name.endswith(".py")
             else f"mend the module until python -c 'import {module_name}' works",
         ) from error
     for name in path.split("."):
         if not hasattr(found, name):
-            here = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")][:8]
+            inside = getattr(found, "__dict__", {})
+            here = [n for n, v in inside.items() if callable(v) and not n.startswith("_")][:8]
             raise RefusedError(
                 f"there is no {name!r} in {module_name}",
                 where=f"--reward {target}",
@@ -294,6 +407,8 @@ def _load(name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise RefusedError("this is no Python file", where=f"--reward {name}", remedy="check the path")
     module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:  # as if it had been run: what lies beside it can be imported
+        sys.path.insert(0, str(path.parent))
     sys.modules[alias] = module
     try:
         spec.loader.exec_module(module)

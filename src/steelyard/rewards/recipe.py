@@ -13,11 +13,15 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from steelyard.errors import RefusedError
-from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict
+from steelyard.errors import RefusedError, describe
+from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict, as_judgement
+from steelyard.rewards.own import fingerprint
 from steelyard.rollout import Rollout, canonical_json
 
 _FULL = frozenset({"isolated"})
+
+HEAVIEST = 1e50
+"""The largest weight: of the largest rewards the sum over a batch stays finite."""
 
 
 def weighted_sum(parts: Sequence[Part], verdicts: Mapping[str, Verdict]) -> Verdict:
@@ -72,13 +76,15 @@ class Recipe:
     parts
         One or more, with names of their own.
     combine
-        From the rollout and the parts' verdicts to the total; `None` for the weighted sum. It must
-        be pure: the same verdicts give the same total, whenever they are combined.
+        From the rollout and the parts' verdicts to the total, a number or `Scored`; `None` for the
+        weighted sum. It must be pure: the same verdicts give the same total, whenever they are
+        combined. It is asked where a part judged and none is unscored; where it fails, or returns what
+        no reward may, the total is the floor.
 
     Raises
     ------
     RefusedError
-        If there is no part, or two parts share a name.
+        If there is no part, two parts share a name, or a weight is no number from 0 up.
     """
 
     parts: tuple[Part, ...]
@@ -94,16 +100,25 @@ class Recipe:
                 where="recipe",
                 remedy="parts of a recipe have names of their own",
             )
+        for part in self.parts:
+            if not 0.0 <= part.weight <= HEAVIEST:
+                raise RefusedError(
+                    f"the weight must be between 0 and {HEAVIEST:g}, not {part.weight:g}: under a negative "
+                    "one, a completion on which the reward fails would gain",
+                    where=f"recipe: {part.reward.name!r}",
+                    remedy="for a penalty, let the reward return values below 0, state its floor, and weigh "
+                    "it with a positive number",
+                )
 
     @cached_property
     def identity(self) -> str:
         """Changes whenever a total could."""
         combine = self.combine
         said = [
-            [part.reward.name, part.reward.identity, part.weight, part.optional, _name(part.only_if)]
+            [part.reward.name, part.reward.identity, part.weight, part.optional, _digest(part.only_if)]
             for part in self.parts
         ]
-        return blake2b(canonical_json([said, _name(combine)]), digest_size=8).hexdigest()
+        return blake2b(canonical_json([said, _digest(combine)]), digest_size=8).hexdigest()
 
     @cached_property
     def floor(self) -> float:
@@ -145,12 +160,16 @@ class Recipe:
 
     def total(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Verdict:
         """Combine the parts' verdicts on one rollout."""
-        if self.combine is None:
-            return weighted_sum(self.parts, verdicts)
-        return self.combine(rollout, verdicts)
+        summed = weighted_sum(self.parts, verdicts)
+        if self.combine is None or not isinstance(summed, Scored):
+            return summed
+        if any(isinstance(verdict, Unscored) for verdict in verdicts.values()):
+            return next(verdict for verdict in verdicts.values() if isinstance(verdict, Unscored))
+        try:
+            return as_judgement(self.combine(rollout, verdicts))
+        except Exception as error:  # noqa: BLE001 - it is pure: what it raises, it raises for this content
+            return Scored(self.floor, "reward_error", f"combine: {describe(error)}")
 
 
-def _name(function: Callable[..., object] | None) -> str:
-    if function is None:
-        return ""
-    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', repr(function))}"
+def _digest(function: Callable[..., object] | None) -> str:
+    return "" if function is None else fingerprint(function)

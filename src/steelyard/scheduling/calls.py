@@ -8,7 +8,8 @@ and is a backstop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
@@ -200,7 +201,7 @@ def checked(said: object, rollouts: Sequence[Rollout]) -> list[Scored]:
     ValueError
         If there are not as many, or one is no judgement; the message names its place.
     """
-    if isinstance(said, str | bytes | Mapping | Set) or not isinstance(said, Iterable):
+    if isinstance(said, str | bytes | Mapping | AbstractSet) or not isinstance(said, Iterable):
         raise ValueError(f"returned {type(said).__name__}, not one value for each rollout")  # noqa: TRY004
     values = list(islice(said, len(rollouts) + 1))  # what it returned may have no end
     if len(values) != len(rollouts):

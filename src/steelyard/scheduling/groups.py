@@ -221,7 +221,7 @@ class Scheduler:
             known = one.recorded.get((rollout.ordinal, name)) if one.recorded else None
             if known is not None:
                 scores[index] = known
-                self._vouch(part, rollouts, index, known)
+                self._vouch(part, one, index)
                 continue
             verdict = settled or self._gate(one, part, index)
             if verdict is not None:
@@ -230,12 +230,14 @@ class Scheduler:
                 one.missing += 1
                 yield _Cell(one, index, rollout)
 
-    def _vouch(self, part: Part, rollouts: Sequence[Rollout], index: int, known: Score) -> None:
-        """Let a rollout that was judged before the run was interrupted serve as a canary."""
-        reward = part.reward
-        judged = isinstance(known.verdict, Scored) and not excused(known.verdict.code)
-        if judged and known.attempt is not None and reward.takes is not Takes.GROUP:
-            self._witnesses[reward.name].judged([rollouts[index]])
+    def _vouch(self, part: Part, one: _Open, index: int) -> None:
+        """Let what was judged before the run was interrupted serve as a canary."""
+        name, rollouts = part.reward.name, one.group.rollouts
+        if part.reward.takes is Takes.GROUP:
+            if index == len(rollouts) - 1 and all(_judged(score) for score in one.scores[name]):
+                self._witnesses[name].judged(rollouts)
+        elif _judged(one.scores[name][index]):
+            self._witnesses[name].judged(rollouts[index : index + 1])
 
     def _gate(self, one: _Open, part: Part, index: int) -> Abstained | None:
         if part.only_if is None:
@@ -391,6 +393,16 @@ class Scheduler:
         scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
         self._batch.groups.append((one.group, scores))
         self._under_way -= len(one.group.rollouts)
+
+
+def _judged(score: Score | None) -> bool:
+    """Whether a recorded score came of an attempt that was answered."""
+    return (
+        score is not None
+        and score.attempt is not None
+        and isinstance(score.verdict, Scored)
+        and not excused(score.verdict.code)
+    )
 
 
 def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedError:

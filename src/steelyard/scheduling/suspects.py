@@ -43,7 +43,8 @@ class Witness:
         self._quickest_s: Seconds = float("inf")
         self._first = asyncio.Event()
         self._opening: set[int] = set()
-        self._failures: list[tuple[str, str]] = []
+        self._kinds: list[str] = []
+        self._earliest = ("no answer", "a rollout")
 
     @property
     def waiting(self) -> int:
@@ -71,12 +72,13 @@ class Witness:
         RunStoppedError
             If the part's first attempts have all raised the same error.
         """
-        if self._first.is_set() or (self._failures and rollout.ordinal not in self._opening):
+        if self._first.is_set():
             return
-        self._failures.append((failure.cause, rollout.where))
-        self._opening.discard(rollout.ordinal)
-        kinds = {cause.partition(":")[0] for cause, _ in self._failures}
-        if len(self._failures) == SAME_ERROR_STOPS and len(kinds) == 1:
+        if not self._kinds:
+            self._earliest = (failure.cause, rollout.where)
+        if rollout.ordinal in self._opening or not self._kinds:
+            self._kinds.append(failure.cause.partition(":")[0])
+        if len(self._kinds) == SAME_ERROR_STOPS and len(set(self._kinds)) == 1:
             raise self._broken(f"its first {SAME_ERROR_STOPS} attempts all failed alike")
 
     def give_up(self) -> RunStoppedError:
@@ -84,7 +86,7 @@ class Witness:
         return self._broken("it judged no rollout at all")
 
     def _broken(self, how: str) -> RunStoppedError:
-        cause, where = self._failures[0] if self._failures else ("no answer", "a rollout")
+        cause, where = self._earliest
         return RunStoppedError(
             f"reward {self.reward.name!r}: {how}; on {where}: {cause}"
             f"\n  next: mend the reward (a rollout it cannot judge is its floor, {self.reward.floor:g}) "
