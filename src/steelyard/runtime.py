@@ -120,6 +120,7 @@ class Runtime:
         self._places = places
         self._shares = Shares() if stop else None
         self._clock = clock or SystemClock()
+        self._canaries: Mapping[str, Sequence[Rollout]] = {}
         for part in recipe.parts:
             if part.reward.how is How.WORKER and isinstance(part.reward, FunctionReward):
                 refuse_unreachable(part.reward)
@@ -130,7 +131,8 @@ class Runtime:
         Parameters
         ----------
         groups
-            Complete groups with ordinals of their own; taken as there is room.
+            Complete groups with ordinals of their own; taken as there is room. Who leaves the loop early
+            closes it with `contextlib.aclosing`, so that what runs is ended there and then.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class Runtime:
             If a reward judges nothing at all, or the ledger cannot be written.
         """
         first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
-        scheduler = Scheduler(self._plans(), first_attempt=first)
+        scheduler = Scheduler(self._plans(), first_attempt=first, canaries=self._canaries)
         async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
             async for batch in batches:
                 scored = [self._scored(group, parts) for group, parts in batch.groups]
@@ -148,6 +150,7 @@ class Runtime:
                 for one in scored:
                     yield one
                     self._watch(one)
+                self._canaries = scheduler.canaries()
 
     # The ledger's side
 
@@ -187,7 +190,7 @@ class Runtime:
 
     def _plans(self) -> list[PartPlan]:
         places: dict[str, asyncio.Semaphore] = {}
-        return [PartPlan(part, self._caller(part, places)) for part in self.recipe.parts]
+        return [PartPlan(part, self._caller(part, places), self._workers) for part in self.recipe.parts]
 
     def _caller(self, part: Part, places: dict[str, asyncio.Semaphore]) -> Caller:
         reward = part.reward
@@ -234,6 +237,7 @@ class WorkerCaller:
 
     def __init__(self, reward: FunctionReward, size: int, cpu_s: Seconds, clock: Clock) -> None:
         self._reward = reward
+        self._clock = clock
         self._pool = WorkerPool(
             f"{in_worker.__module__}:{in_worker.__qualname__}",
             size=size,
@@ -260,18 +264,16 @@ class WorkerCaller:
             try:
                 return taken(outcome.value)
             except ValueError as error:
-                return Failure(End.RAISED, printable(str(error)))
+                failure = Raised("ValueError", str(error))
         cause = printable(str(failure))
         match failure:
-            case Raised(type="ValueError", message=message) if message.startswith("returned "):
-                return Failure(End.RAISED, printable(message))
             case Cut(limit=limit):
                 return Failure(End.CUT, cause, limit=limit)
             case Died():
                 return Failure(End.LOST, cause)
             case NotStarted() if _can_be_sent(rollout):
                 return Failure(End.NEVER_STARTED, cause, boundary=f"reward:{self._reward.name}")
-        return Failure(End.RAISED, cause)
+        return Failure(End.RAISED, cause.removeprefix("ValueError: ") if _is_ours(failure) else cause)
 
     async def canary(self) -> bool | None:
         """Ask the reward's own canary."""
@@ -280,6 +282,11 @@ class WorkerCaller:
     async def close(self) -> None:
         """End the processes."""
         await self._pool.close()
+
+
+def _is_ours(failure: object) -> bool:
+    """Whether it was not the reward that raised, but what it returned was refused."""
+    return isinstance(failure, Raised) and failure.message.startswith("returned ")
 
 
 def _can_be_sent(rollout: Rollout) -> bool:

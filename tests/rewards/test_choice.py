@@ -91,6 +91,22 @@ COMMITTED = [
     ("C\n\nExplanation: A is wrong because B is bad.", "C"),
     ("(C) Explanation: " + "it is larger. " * 40, "C"),
     ("The answer is J: all of the above", "J"),
+    ("so x = \\boxed{42}. The answer is (C).", "C"),
+    ("so x = \\boxed{42}, which is option C.", "C"),
+    ("so x = \\boxed{42}\n\n(C)", "C"),
+    ("The correct multiple-choice answer is (C) \\( \\boxed{12 \\, \\text{kJ}} \\).", "C"),
+    ("\\boxed{A}? No. The answer is (C).", "C"),
+    ("\\boxed{C}. The answer A gives is small.", "C"),
+    ("The answer is (C: 42 J).", "C"),
+    ("The answer is (C, D).", "C"),
+    ("The answer is (C", "C"),
+    ("The answer is （C）。", "C"),
+    ("The answer is \u200b(\u200fC\u200f).", "C"),
+    ("The answer is (C), though the exact answer is not listed.", "C"),
+    ("The answer is (C). If the answer is (D), nothing melts.", "C"),
+    ("C is the answer.", "C"),
+    ("(C) is the answer.", "C"),
+    ("Long reasoning about it.\n\n(C)", "C"),
 ]
 
 NOTHING = [
@@ -117,6 +133,16 @@ NOTHING = [
     "Answer: I don't know",
     "Answer: A person",
     "The answer isn't (C).",
+    "I don't think the answer is (C).",
+    "An incorrect answer is (C).",
+    "Suppose the answer is (C): then it melts.",
+    "The answer is (i) and (iii).",
+    "The answer is (A person",
+    "\\boxed{C}\n\nOn reflection the answer is not listed.",
+    "The answer is (\u0421).",
+    "The area of a right triangle is given by:\nA = b h / 2, so it is \\boxed{36}.",
+    "So these are they:\n\nA.",
+    "Options:\n(A) x\n(B) y\n(C)",
     "It can't be (C).",
     "Neither (A) nor (B).",
     "Vitamin C is the best answer to that.",
@@ -207,13 +233,17 @@ def test_the_reward_names_its_rules():
         "<answer>",
         "\n",
         "answer: ",
+        "½",
+        "if the answer is ",
+        "\\boxed{C} ",
     ],
 )
 def test_a_megabyte_of_anything_is_judged_in_half_a_second(unit):
-    text = unit * (1_000_000 // len(unit))
-    start = time.perf_counter()
-    judge_choice(text, {"answer": "C"})
-    assert time.perf_counter() - start < 0.5
+    body = unit * (1_000_000 // len(unit))
+    for text in (body, f"<answer>{body}</answer>", f"\\boxed{{4}} {body}"):
+        start = time.perf_counter()
+        judge_choice(text, {"answer": "C"})
+        assert time.perf_counter() - start < 0.5
 
 
 soup = st.lists(

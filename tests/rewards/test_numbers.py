@@ -152,6 +152,12 @@ John has 18 apples. | 18
 18 because 9+9 = 18 | 18
 18, because 9+9=18 and 2+2=4 | 18
 18. She has 3 apples | 18
+18, not 17 | 18
+18 rather than $17 | 18
+18 (17-19) | 18
+Solution: 18 | 18
+page 18 | 18
+2*$9=18 | 18
 18 — that is 9*2 | 18
 18 – the total | 18
 18: the number of apples | 18
@@ -188,6 +194,14 @@ REFUSED = r"""
 12:00 | malformed
 3:2 | malformed
 1.5.2 | malformed
+Step 3 | malformed
+Step 3: add | malformed
+Part #3 | malformed
+36*.5 | malformed
+2**.5 | malformed
+2*-3 | malformed
+18_2 | malformed
+1_0000 | malformed
 1..5 | malformed
 2^3 | malformed
 2**3 | malformed

@@ -6,22 +6,33 @@ stopped with a message that ends with the next step; 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import sys
 
 
 def main() -> None:
     """Run `steelyard`."""
+    import sqlite3
+
     from steelyard.cli.app import app
     from steelyard.errors import SteelyardError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # completions hold what no terminal can show
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except SteelyardError as error:
         sys.stderr.write(f"steelyard: {error}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("steelyard: interrupted; the same command goes on where it stopped\n")
-        sys.exit(130)
-    except BrokenPipeError:  # `steelyard show ... | head`
-        sys.stderr.close()
-        sys.exit(0)
+    except sqlite3.Error as error:
+        sys.stderr.write(
+            f"steelyard: the ledger cannot be read ({error})\n  next: steelyard show LEDGER --verify says "
+            "what is damaged; --ledger PATH names another file to begin afresh\n"
+        )
+        sys.exit(2)
+    except OSError as error:
+        sys.stderr.write(
+            f"steelyard: {error}\n  next: mend what it names (space, permission), and repeat the command\n"
+        )
+        sys.exit(2)

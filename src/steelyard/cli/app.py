@@ -191,5 +191,12 @@ def _columns(given: list[str]) -> dict[str, str]:
                 where="--column",
                 remedy="say our name first, then the file's, as in --column answer=gold",
             )
-        names[name.strip()] = field.strip()
+        name, field = name.strip(), field.strip()
+        if name in names or field in names.values():
+            raise RefusedError(
+                f"{pair!r} comes after {', '.join('='.join(earlier) for earlier in names.items())}",
+                where="--column",
+                remedy="each column of ours is one field of the file, and each field one column",
+            )
+        names[name] = field
     return names

@@ -16,11 +16,12 @@ from rich.table import Table
 from steelyard.blame import UNSCORED_SHARE
 from steelyard.outcome import Part
 from steelyard.rewards import Recipe, find
-from steelyard.scoring import Options, Summary, score_file
+from steelyard.scoring import Options, Summary, ledger_of, score_file
 from steelyard.scoring import Progress as HowFar
 from steelyard.scoring.summary import QUANTILES
 
 ABOVE_SHARE = 3
+INTERRUPTED = 130
 
 
 def run(
@@ -36,23 +37,26 @@ def run(
     """Score a file; return the exit code."""
     console = Console(stderr=True, highlight=False)
     recipe = Recipe(tuple(Part(find(name)) for name in rewards))
+    record = ledger or ledger_of(out)
     started = time.monotonic()
-    with ExitStack() as stack:
-        bar = None if quiet else stack.enter_context(_Bar(console))
-        summary = score_file(
-            file, recipe, out, ledger=ledger, options=options, progress=bar.show if bar else lambda _far: None
-        )
+    try:
+        with ExitStack() as stack:
+            bar = None if quiet else stack.enter_context(_Bar(console))
+            show = bar.show if bar else lambda _far: None
+            summary = score_file(file, recipe, out, ledger=record, options=options, progress=show)
+    except KeyboardInterrupt:
+        sys.stderr.write("steelyard: interrupted; the same command goes on where it stopped\n")
+        return INTERRUPTED
     taken_s = time.monotonic() - started
     if not quiet:
         words = Console(highlight=False)
         report(words, summary, options, taken_s)
-        record = ledger or out.with_name(out.name + ".ledger")
         words.print(f"\nscored rows: [bold]{escape(str(out))}[/]   record: [bold]{escape(str(record))}[/]")
         words.print(f"next: steelyard show {escape(str(record))} --group ID, or --row ID", style="dim")
     excess = summary.excess(max_unscored, UNSCORED_SHARE)
     if excess is None:
         return 0
-    sys.stderr.write(f"steelyard: {excess}; do not train on this\n  next: steelyard show LEDGER --why\n")
+    sys.stderr.write(f"steelyard: {excess}; do not train on this\n  next: steelyard show {record} --why\n")
     return ABOVE_SHARE
 
 

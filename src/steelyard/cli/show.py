@@ -15,6 +15,7 @@ from steelyard.errors import RefusedError
 from steelyard.ledger import Entered, Ledger, Run
 from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
 from steelyard.rollout import Text, parse_json
+from steelyard.scoring import ledger_of
 
 _CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
 _TEXT = 4_000  # characters of a text that are shown
@@ -22,7 +23,7 @@ _TEXT = 4_000  # characters of a text that are shown
 
 def opened(path: Path) -> Ledger:
     """Open a ledger for reading; the scored file beside it will do."""
-    beside = path.with_name(path.name + ".ledger")
+    beside = ledger_of(path) if path.name else path
     return Ledger(beside if path.suffix != ".ledger" and beside.exists() else path, write=False)
 
 
@@ -58,7 +59,7 @@ def runs(ledger: Ledger) -> None:
 def group(ledger: Ledger, name: str) -> None:
     """Print the rollouts of one group."""
     run = _runs(ledger)[-1]
-    first = _find(ledger, run, name)
+    first = _member(ledger, run, name) or _find(ledger, run, name)
     members = list(ledger.entered(run, group=first.group))
     said = _verdicts(ledger, run, members)
     advantages = {d.scheme: d.advantages for d in ledger.departed_group(run, first.group)}
@@ -133,9 +134,7 @@ def _runs(ledger: Ledger) -> list[Run]:
 
 
 def _find(ledger: Ledger, run: Run, name: str) -> Entered:
-    found = ledger.find(run, name)
-    if found is None:
-        found = next((one for one in ledger.entered(run) if _group_name(run, one) == name), None)
+    found = ledger.find(run, name) or _member(ledger, run, name)
     if found is None:
         some = ", ".join(str(head[3]) for head, _ in zip(ledger.heads(run), range(5), strict=False))
         raise RefusedError(
@@ -144,6 +143,12 @@ def _find(ledger: Ledger, run: Run, name: str) -> Entered:
             remedy=f"ids are such as {some}; a group is named by its column or by its first row",
         )
     return found
+
+
+def _member(ledger: Ledger, run: Run, name: str) -> Entered | None:
+    """The first row of the group that a `group` column names."""
+    firsts = (one for one in ledger.entered(run) if one.place == 0)
+    return next((one for one in firsts if _group_name(run, one) == name), None)
 
 
 def _group_name(run: Run, one: Entered) -> str | None:

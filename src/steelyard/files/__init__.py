@@ -4,7 +4,7 @@
 (faults, groups, digest), `out` writes the scored rows. Nothing here judges.
 """
 
-from steelyard.files.out import ScoredFile
+from steelyard.files.out import ScoredFile, partial_of
 from steelyard.files.source import FileSource, LineSource, SpoolSource, is_once, read_once
 from steelyard.files.survey import Fault, Survey, groups, survey
 
@@ -17,6 +17,7 @@ __all__ = [
     "Survey",
     "groups",
     "is_once",
+    "partial_of",
     "read_once",
     "survey",
 ]

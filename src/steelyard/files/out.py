@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import gzip
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, cast
 
 from steelyard.errors import RefusedError, RunStoppedError
+
+
+def partial_of(path: Path) -> Path:
+    """The file in which rows are gathered until they are complete, beside the target."""
+    target = path.resolve()
+    return target.with_name(target.name + ".partial")
 
 
 class ScoredFile:
@@ -31,12 +38,19 @@ class ScoredFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._partial = path.with_name(path.name + ".partial")
+        self._target = path.resolve()  # a link stays a link: what it points to is replaced
+        self._partial = partial_of(path)
         if path.is_dir():
             raise RefusedError("this is a folder", where=str(path), remedy="name a file with --out")
+        if self._target.exists() and not self._target.is_file():
+            raise RefusedError(
+                "this is no file that could be replaced by a whole one (a device, a pipe or a socket)",
+                where=str(path),
+                remedy="name a file with --out, and read it when the command has ended",
+            )
         try:
-            self._partial.open("wb").close()
-            self._partial.unlink()
+            # another run may be writing the partial file: the trial is a file of its own
+            tempfile.TemporaryFile(dir=self._target.parent).close()
         except OSError as error:
             raise RefusedError(
                 f"nothing can be written there ({error.strerror})",
@@ -53,21 +67,35 @@ class ScoredFile:
             If the disk is full or the folder went away; the ledger still holds every verdict.
         """
         try:
-            try:
-                with self._partial.open("wb") as raw:
+            self._partial.unlink(missing_ok=True)  # of a run that was killed
+            with self._partial.open("xb") as raw:
+                try:
                     with self._compressed(raw) as file:
                         file.writelines(chunks)
                     raw.flush()
                     os.fsync(raw.fileno())
-                self._partial.replace(self.path)
-            except BaseException:
-                self._partial.unlink(missing_ok=True)
-                raise
+                except BaseException:
+                    self._forget(raw)
+                    raise
+                if not self._is_ours(raw):
+                    raise OSError("another run is writing the same file")  # noqa: TRY301 - mapped below
+            self._partial.replace(self._target)
         except OSError as error:
             raise RunStoppedError(
                 f"{self.path}: the scored rows could not be written ({error.strerror or error}); "
                 "every verdict is in the ledger\n  next: free space and run the same command again"
             ) from error
+
+    def _is_ours(self, raw: IO[bytes]) -> bool:
+        """Whether the partial file is the one that was opened here."""
+        try:
+            return os.path.samestat(os.fstat(raw.fileno()), self._partial.stat())
+        except FileNotFoundError:
+            return False
+
+    def _forget(self, raw: IO[bytes]) -> None:
+        if self._is_ours(raw):
+            self._partial.unlink(missing_ok=True)
 
     def _compressed(self, raw: IO[bytes]) -> IO[bytes]:
         if self.path.suffix != ".gz":

@@ -8,6 +8,7 @@ spooled first, and the spool is read twice.
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ class LineSource(Protocol):
     def at(self, place: int) -> bytes:
         """The line at a place; cheap when it is the one after the last that was asked for."""
 
+    def changed(self) -> bool:
+        """Whether it was written to since it was opened."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -47,6 +51,7 @@ class FileSource:
         self.name = path.name
         self._file = open_input(path)
         self._next = -1
+        self._stamp = self._look()
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """(byte offset, line) from the first to the last."""
@@ -64,6 +69,14 @@ class FileSource:
         line = self._file.readline()
         self._next = place + len(line)
         return line
+
+    def changed(self) -> bool:
+        """Whether its size or its time of writing is another than when it was opened."""
+        return self._look() != self._stamp
+
+    def _look(self) -> tuple[int, int]:
+        found = os.fstat(self._file.fileno())
+        return found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
         """Close the file."""
@@ -98,6 +111,10 @@ class SpoolSource:
         self._next = place + 1
         return next(self._rest)
 
+    def changed(self) -> bool:
+        """Nobody else writes to the spool."""
+        return False
+
     def close(self) -> None:
         """Nothing to let go of: the spool belongs to the ledger."""
 
@@ -116,6 +133,10 @@ def read_once(file: str) -> Iterator[bytes]:
         If it is absent, or no gzip although its name says so, or its end is missing.
     """
     if file == STDIN:
+        if sys.stdin is None:
+            raise RefusedError(
+                "standard input is closed", where=STDIN, remedy="pipe rows into it, or name a file"
+            )
         yield from sys.stdin.buffer
         return
     with open_input(Path(file)) as raw:

@@ -2,11 +2,12 @@ r"""The answer policy, and the rewards `answer` and `gsm8k`.
 
 1. Strip the thinking; take one committed answer. `gsm8k`: what follows the last `####`. `answer`: the
    `<answer>` tag; two different ones are none committed (`hedged`), equal ones are one.
-2. Compare exact rationals first (`numbers`): `18.0` is 18, `19.5` is not 19, `50%` is 50. Units that
-   both sides name must share a word: "18 cents" is not "18 dollars".
-3. Then words, by casefold after NFKC, with whitespace folded and quotes, markdown, `\boxed`, `\text`
-   and a trailing period dropped. Never symbolically: "Paris" is not "pairs". A number never equals
-   words.
+2. Compare exact rationals first (`numbers`): `18.0` is 18, `19.5` is not 19, `50%` is 50 and also
+   `0.5` or `1/2`, for that is its value, but never another integer: `500%` is not 5. Units that both
+   sides name must share a word: "18 cents" is not "18 dollars".
+3. Then words, by casefold after NFKC, with whitespace folded and quotes, markdown, `\boxed`, `\text`,
+   `The answer is` and a trailing period dropped. Never symbolically: "Paris" is not "pairs". A number
+   never equals words.
 4. A gold of one capital letter is also met by that option with its text: `B) because ...`.
 
 Thinking is `<think>`, `<thinking>` and `<reasoning>`. One that is not closed was cut: everything after
@@ -40,6 +41,11 @@ _TAG = re.compile(r"<(/?)answer>", re.ASCII | re.IGNORECASE)
 _PLAIN = re.compile(r"[ \t]*(-?[1-9][0-9]{0,17}|0)(?:\.0{0,9})?[ \t\r]*(?:\n|\Z)", re.ASCII)
 _OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:\)[.:]?|[.:]|\Z)(?:\s|\Z)", re.ASCII)
 _OTHER_OPTION = re.compile(r"(?:\b(?:or|and)\b|[,/&])\s*\(?[A-Z]\b(?![a-z'])", re.ASCII)
+_NEXT_OPTION = re.compile(r"\(?[A-Z](?:\)|\Z)", re.ASCII)
+_ANSWER_IS = re.compile(
+    r"(?:(?:so|thus|therefore|hence),? )?(?:(?:the|my) )?(?:(?:final|correct) )?answer(?: is:?|:) (?=\S)"
+)
+_HEADING = re.compile(r"[ \t*_]*[^\W\d_][^\n]*\n\s*\S")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 _FULL = Scored(1.0)
@@ -147,8 +153,8 @@ def words(text: str) -> str:
     """
     text = untypeset(fold(_CONTROLS.sub(" ", text)))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    stripped = " ".join(folded.split()).strip(" '\"`")
-    return stripped.removesuffix(".").strip(" '\"`")
+    joined = " ".join(folded.split())
+    return joined.strip(" '\"`").removesuffix(".").strip(" '\"`") or joined
 
 
 @lru_cache(maxsize=65_536, typed=True)  # typed: 1, 1.0, True and "1" are four golds
@@ -185,20 +191,33 @@ def same(said: str, reading: Reading, key: Key) -> bool:
     """Policy 2 to 4: whether what was said is the key."""
     if reading.value is not None and key.reading.value is not None:
         units, wanted = reading.unit, key.reading.unit
-        return reading.value == key.reading.value and (
-            not units or not wanted or not units.isdisjoint(wanted)
-        )
+        if reading.value != key.reading.value:
+            share = _as_share(reading)
+            return share is not None and share == _as_share(key.reading)
+        return not units or not wanted or not units.isdisjoint(wanted)
     if len(said) > LONGEST + 4 * len(key.text):
         return False
-    if words(said) == key.words:
+    folded = words(said)
+    if folded == key.words or ((led := _ANSWER_IS.match(folded)) and folded[led.end() :] == key.words):
         return key.words != ""
     return len(key.text) == 1 and _option(said) == key.text
+
+
+def _as_share(reading: Reading) -> Fraction | None:
+    """Return a percentage, or a number that is no integer, as a share of one; a bare integer is none."""
+    if reading.value is None:
+        return None
+    if reading.unit == {"percent"}:
+        return reading.value / 100
+    return reading.value if reading.value.denominator != 1 and not reading.unit else None
 
 
 def _option(said: str) -> str | None:
     said = " ".join(untypeset(fold(said)).split())
     option = _OPTION.match(said)
-    if option is None or _OTHER_OPTION.search(said, option.end()):
+    if option is None:
+        return None
+    if _OTHER_OPTION.search(said, option.end()) or _NEXT_OPTION.match(said, option.end()):
         return None
     return option[1]
 
@@ -217,7 +236,8 @@ def judge_gsm8k(completion: str, columns: Mapping[str, Any], *, flexible: bool =
 
     Strict: right 1.2 (1.0, and 0.2 for the format), wrong 0.2, nothing readable 0.0. The bonus needs a
     number that can be read: the marker alone earns nothing. Flexible: right 1.0, wrong 0.0, and
-    without any marker the last box counts, or else the last number.
+    without any marker, or where the last one heads a section (`#### Checking it`), the last box counts,
+    or else the last number.
 
     Examples
     --------
@@ -240,12 +260,21 @@ def judge_gsm8k(completion: str, columns: Mapping[str, Any], *, flexible: bool =
         if plain[1] == key.whole:
             return _FULL if flexible else _FULL_WITH_FORMAT
         return _wrong(plain[1], key, 0.0 if flexible else 0.2)
-    return _after_marker(text[at + 4 :], key, flexible=flexible)
+    return _after_marker(text, at, key, flexible=flexible)
 
 
-def _after_marker(said: str, key: Key, *, flexible: bool) -> Scored:
+def _closed(text: str, at: int) -> str:
+    """Return what stands between two markers of one line, `#### 18 ####`: the last one closes it."""
+    _, opened, said = text[text.rfind("\n", 0, at) + 1 : at].rpartition(MARKER)
+    return said if opened else ""
+
+
+def _after_marker(text: str, at: int, key: Key, *, flexible: bool) -> Scored:
+    said = text[at + 4 :].strip() or _closed(text, at)
     reading = read_number(said)
     if reading.value is None:
+        if flexible and _HEADING.match(said):
+            return _last(text, key)
         return _NOTHING_AFTER if reading.code == "no_answer" else _unread(reading.code, said)
     if same(said, reading, key):
         return _FULL if flexible else _FULL_WITH_FORMAT
@@ -263,7 +292,7 @@ def _last(text: str, key: Key) -> Scored:
             if reading.code == "no_answer"
             else Scored(0.0, reading.code, "the last number cannot be read")
         )
-    return _FULL if reading.value == key.reading.value else _wrong(str(reading.value), key)
+    return _FULL if same("", reading, key) else _wrong(str(reading.value), key)
 
 
 def _flexible(completion: str, columns: Mapping[str, Any]) -> Scored:

@@ -4,9 +4,10 @@ Policy 1, for letters. After the thinking, the first of these kinds that is pres
 its kind the *last* one counts:
 
 1. the `<answer>` tag (two different ones are none committed);
-2. the last `\boxed{C}`;
+2. the last `\boxed{C}`, unless a statement follows it; a box that holds no letter (`\boxed{42}`) is a
+   step of the reasoning where something below commits;
 3. a statement: `the answer is (C)`, `Answer: C`, `#### C`; a statement that there is none ("the answer
-   is not listed", "Answer: None of the above") takes back the letters before it;
+   is not listed", "Answer: None of the above") takes back the letters before it, the box included;
 4. after the last such withdrawal, a choice in other words: `the closest option is (C)`, `option C is
    correct`, `I choose C`, `option C` at the end of a sentence;
 5. the completion, or its last line, is nothing but the letter: `**C**`, `(C)`, `C) because ...`;
@@ -14,8 +15,9 @@ its kind the *last* one counts:
 
 A statement commits to the **first** letter after it: `The answer is (B) or (C)` is B, also where the
 key is C, as the public benchmarks read it. Naming more letters buys nothing, so it is no hedge that
-pays. A tag or a box with two letters is `hedged`. A letter in running prose ("A person ...", "Vitamin
-C") is none, and neither is a lower-case one, unless it stands in a tag, box or parentheses.
+pays. Denied and supposed ones ("if the answer is (B)", "the wrong answer is (B)") are no statements. A
+tag or a box with two letters is `hedged`. A letter in running prose ("A person ...", "Vitamin C") is
+none, and neither is a lower-case one, unless it stands in a tag, box or parentheses.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 
 from steelyard.errors import RefusedError
 from steelyard.outcome import Scored
-from steelyard.rewards.answers import committed_tag, gold_fault, gold_text, shown, strip_thinking
+from steelyard.rewards.answers import LONGEST, committed_tag, gold_fault, gold_text, shown, strip_thinking
 from steelyard.rewards.base import TextReward
 from steelyard.rewards.notation import WRAPPERS, fold, last_box, untypeset
 
@@ -49,8 +51,10 @@ _OTHER = re.compile(
     r"(?:\b(?:or|and)\b|[,/&])\s*(?:option\s+)?(?:\(([A-Za-z])\)|([A-Z])\b(?![a-z'’-]))", re.ASCII
 )
 
-# A letter in prose is wrapped, or a capital that no sentence goes on from: A and I are words.
-_LETTER = r"""(?:[(\[]\s?(?P<wrapped>[A-Za-z])\s?[)\]]
+# A letter in prose is wrapped, or a capital that no sentence goes on from: A and I are words, (i) and
+# (v) are numerals.
+_LETTER = r"""(?:[(\[]\s?(?P<wrapped>(?-i:[A-Za-hj-uwyz]))\s?[)\]]
+  |[(\[]\s?(?P<opened>(?-i:[A-HJ-Z]))(?=\s?(?:[:,/&–—]|[.]\s|\Z)|\s+(?:and|or)\b|\s-\s)
   |(?P<capital>(?-i:[A-Z]))(?=[*_`"'$}]{0,3}(?:[.,:;)!?\]]|\s*(?:\n|\Z|[(=—–]|-\s)
     |\s+(?:and|or|because|since|as|for|which|due|given)\b))
   |(?P<before>(?-i:[B-HJ-Z]))(?=\s(?-i:[A-Z0-9$\\])))"""
@@ -58,6 +62,7 @@ _LETTER = re.sub(r"\n\s*", "", _LETTER)
 _EMPHASIS = r"[\s*_`\"'${]{0,8}"
 _OPTION = r"(?:(?:option|choice|letter|statement)\b\s{0,4})?"
 _STATEMENT = re.compile(
+    r"(?<!exact )(?<!precise )(?<!computed )(?<!calculated )"
     rf"(?:\b(?:answers?\b(?:\s+(?:choice|option))?|ans\b\.?){_EMPHASIS}"
     r"(?:\b(?:is|are|would be|should be|must be|will be)\b|:|=|[-–—](?=\s))|####|\bans\.)[\s:*_`\"'${]{0,8}"
     r"(?:indeed |therefore |thus |clearly |most likely |probably |the )?"
@@ -73,10 +78,16 @@ _CHOSEN = re.compile(
     rf"choose|select|pick|chose|go with|going with)\s*:?{_EMPHASIS}{_OPTION}{_EMPHASIS}{_LETTER}"
     r"|(?:[(\[](?P<named>(?-i:[A-Z]))[)\]]"
     r"|(?:^|(?<=[,.:;]\s)|(?<=so\s)|(?<=hus\s)|(?<=ence\s)|(?<=fore\s))(?P<plain>(?-i:[A-HJ-Z])))[*_`]{0,3}"
-    r" is (?:the )?(?:only |most )?(?:correct|right|best|closest|appropriate) (?:answer|option|choice|one)\b"
+    r" is (?:the answer|(?:the )?(?:only |most )?(?:correct|right|best|closest|appropriate)"
+    r" (?:answer|option|choice|one))\b"
     rf"|\b(?:option|choice)\s*{_EMPHASIS}[(\[]?(?P<option>(?-i:[A-Z]))[)\]]?{_EMPHASIS}(?=[.]?\s*(?:\n|\Z)"
     r"|[*_`]{0,3} is (?:the )?(?:only |most )?(?:correct|right|best|closest|true|accurate))",
     re.IGNORECASE | re.MULTILINE,
+)
+_SUPPOSED = re.compile(
+    r"(?:\b(?:incorrect|wrong|if|whether|unless|suppose|supposing|assume|assuming)|(?:n't|not|never|cannot)"
+    r" (?:think|say|believe|mean|conclude|claim))(?: that)?(?: the| an?)?(?: correct| right| final)?\s?\Z",
+    re.IGNORECASE,
 )
 _NOT = re.compile(r"(?:\b(?:not|never|neither|nor)|n't)\s+(?:\w{1,12}\s+){0,2}\Z", re.IGNORECASE)
 _DENIES = re.compile(r"\b(?:not|never|neither|nor|incorrect|wrong|false|except)\b|n't\b", re.IGNORECASE)
@@ -99,11 +110,22 @@ def committed_letter(completion: str) -> str | Scored:
     if "<answer>" in text.lower():
         said = committed_tag(text)
         return said if isinstance(said, Scored) else _held(said, "tag")
-    text = text[-WINDOW:]
-    if (box := last_box(text)) is not None:
-        return _MANY_BOXES if box.joined else _held(box.content, "box")
-    if "\\" in text:
-        text = WRAPPERS.sub("", text)
+    text = fold(text[-WINDOW:])[-WINDOW:]
+    if (box := last_box(text)) is None:
+        return _in_words(text)
+    later, withdrawn = _stated(_plain(text[box.end :]))
+    if later or withdrawn:
+        return _in_words(text[box.end :])
+    boxed = _MANY_BOXES if box.joined else _held(box.content, "box")
+    if isinstance(boxed, str) or boxed.code == "hedged":
+        return boxed
+    said = _in_words(text)
+    return said if isinstance(said, str) else boxed
+
+
+def _in_words(text: str) -> str | Scored:
+    """Read what a text without tag and box commits to, kinds 3 to 6."""
+    text = _plain(text)
     stated, since = _stated(text)
     if stated:
         return stated
@@ -111,9 +133,13 @@ def committed_letter(completion: str) -> str | Scored:
     return chosen or (_WITHDRAWN if since else _NONE)
 
 
+def _plain(text: str) -> str:
+    return WRAPPERS.sub("", text) if "\\" in text else text
+
+
 def _held(said: str, where: str) -> str | Scored:
-    """Read the one letter that a tag or a box holds."""
-    said = " ".join(untypeset(fold(said)).split())
+    """Read the one letter that a tag or a box holds, in its first `LONGEST` characters."""
+    said = " ".join(untypeset(fold(said[:LONGEST])).split())
     found = _BARE.fullmatch(said) or _LED.match(said)
     stated, _ = ("", 0) if found else _stated(said)
     if not found and not stated:
@@ -131,6 +157,8 @@ def _stated(text: str) -> tuple[str, int]:
     """Return the last statement's letter, and where the last withdrawal ends (0: there is none)."""
     letter, withdrawn = "", 0
     for found in _STATEMENT.finditer(text):
+        if _SUPPOSED.search(text[max(0, found.start() - 40) : found.start()]):
+            continue
         if found["none"] or found["unknown"]:
             letter, withdrawn = "", found.end()
         else:
@@ -141,7 +169,9 @@ def _stated(text: str) -> tuple[str, int]:
 def _last_chosen(text: str, since: int) -> str:
     letter = ""
     for found in _CHOSEN.finditer(text, since):
-        if not _NOT.search(text[max(0, found.start() - 40) : found.start()]):
+        denied = _NOT.search(text[max(0, found.start() - 40) : found.start()])
+        variable = text[found.end() : found.end() + 3].lstrip()[:1] == "="  # "is given by: A = ..."
+        if not denied and not variable:
             letter = _letter(found) or letter
     return letter
 
@@ -156,7 +186,8 @@ def _standing(text: str) -> str:
     listed = len(_LISTED.findall(whole))
     for line in (whole[-400:].rpartition("\n")[2], whole[:400].partition("\n")[0]):
         alone = _BARE.fullmatch(untypeset(fold(line)).strip())
-        if alone and alone[1].isupper() and (line == whole or not listed):
+        itself = listed == 1 and alone is not None and alone[0].startswith("(")
+        if alone and alone[1].isupper() and (line == whole or not listed or itself):
             return alone[1]
     opening = " ".join(untypeset(fold(whole[:200])).split())
     led = _LED.match(opening) if listed <= 1 else None

@@ -18,6 +18,8 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("’‘ʼ´`′", "'"),
         **dict.fromkeys("“”„«»″「」『』", '"'),
         **dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad\u2061\u2062\u2063", None),
+        **dict.fromkeys("\u061c\u034f\u180e\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069", None),
+        **dict.fromkeys("\ufe0e\ufe0f", None),
         "٫": ".", "٬": ",", "。": ".", "、": ",", "–": "-",
     }
 )  # fmt: skip
@@ -59,18 +61,18 @@ _COMMAND = re.compile(
     r"\\(?:times|cdot|to|rightarrow|Rightarrow|implies|approx|div|circ|degree|pounds|euro|[$%#&_])(?![A-Za-z])|\\[$%#&_]"
 )
 _EMPHASIS = re.compile(
-    r"(?<![\w)*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w(*]|\s*\d)"
-    r""
+    r"(?<![\w)*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w(*]|\s*\d|\.\d|(?<=\d\*)[-+$]+\d)"
     r"|(?<!\w)_{1,3}(?=[^\s_])|(?<=[^\s_])_{1,3}(?!\w)|`+"
 )
 _REMARK = re.compile(r"(?<=[\w%.$*'\"])(\s*)[(\[]([^()\[\]]*)[)\]]")
 
 
 class Box(NamedTuple):
-    """The last box of a text: what it holds, and whether it is one of several that make one answer."""
+    """The last box of a text: what it holds, whether it is one of several that make one answer, its end."""
 
     content: str
     joined: bool
+    end: int = 0
 
 
 def last_box(text: str) -> Box | None:
@@ -91,9 +93,8 @@ def last_box(text: str) -> Box | None:
                 continue
             content = text[start : brace.start()]
             if content.strip():
-                return Box(
-                    content, _JOINED.search(text[max(0, opening.start() - 24) : opening.start()]) is not None
-                )
+                before = text[max(0, opening.start() - 24) : opening.start()]
+                return Box(content, _JOINED.search(before) is not None, brace.end())
             break
     return None
 
@@ -161,7 +162,7 @@ def _remark(found: re.Match[str]) -> str:
     said = found[2].strip()
     head = found.string[: found.start() + 1]
     counted = re.search(r"\d", head)
-    if counted and (re.match(r"or\b", said) or re.fullmatch(r"[\d.,\s-]+", said)):
+    if counted and (re.match(r"or\b", said) or re.fullmatch(r"-?[\d.,\s]+", said)):
         return f" or {said} " if found[1] or not re.search(r"\d", said) else f"*{said} "
     if not found[1] and re.match(r"[\d\s+*/^-]*\Z", said):
         return f"*{said}"

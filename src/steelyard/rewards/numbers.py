@@ -9,14 +9,15 @@ Policy 2, "compare exact rationals first", begins here. What is read, and what i
 | full-width digits, Unicode minus, `.5`, `5.`, `1.2e3`, `1.2 x 10^3`, `10^6` | NFKC, then the number |
 | `3/4`, `\frac{3}{4}`, `3 1/2`, `3½`, `3 and a half` | a fraction |
 | `9.9 billion`, `2 million`, `5k` | multiplied out; `dozen` stays a unit |
-| `50%`, `5 hours`, `18kg`, `18 m^2`, `2nd` | sign and unit are dropped: `50%` is 50, not 0.5 |
+| `50%`, `5 hours`, `18kg`, `18 m^2`, `2nd` | sign and unit are dropped (`answers` compares a share) |
 | `x = 18`, `9 + 9 = 18`, `The answer is 18` | the number that is stated |
-| `18 because 9 + 9 = 18`, `109 (that is, 100 + 9)`, `18. So ...` | an explanation is not read |
+| `18 because 9 + 9 = 18`, `109 (that is, 100 + 9)`, `18. So ...`, `18, not 17` | an explanation is not read |
 
 Refused, as `hedged`: several numbers (`18 or 19`, `18, 19`, `10-12`, `x = 1, y = 2`). Refused, as
 `malformed`: arithmetic left undone (`2^3`, `3*6`, `9+x`, `5!`), a second quantity (`10 dollars and
-50 cents`), clock times and ratios (`7:30`), bounds and denials (`at least 18`, `not 18`), `1.5.2`,
-`10,5`, `1,0000`, and sizes beyond `DIGITS` digits or `EXPONENT`. Nothing is ever evaluated.
+50 cents`), clock times and ratios (`7:30`), bounds and denials (`at least 18`, `not 18`), headings
+(`Step 3: ...`), `1.5.2`, `10,5`, `1,0000`, and sizes beyond `DIGITS` digits or `EXPONENT`. Nothing is
+ever evaluated.
 
 Reading is pure, never raises, and looks at no more than `WINDOW` characters.
 """
@@ -38,7 +39,7 @@ _GROUPED = r"""
   | (?!0)\d{1,2}(?:,\d{2})+,\d{3}(?![\d,]\d|\d)
   | (?!0)\d{1,3}(?:[ ]\d{3})+(?![\d,]\d|\d|[ ]?/|[ ]\d)
   | (?!0)\d{1,3}(?:'\d{3})+(?!\d)
-  | \d+(?:_\d+)+
+  | \d{1,3}(?:_\d{3})+(?![\d_])
 """
 _EUROPEAN = r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}(?![\d,.]) | \d{1,3}(?:\.\d{3}){2,}(?![\d,]|\.\d)"
 _WHOLE = rf"(?:{_GROUPED} | \d+)"
@@ -65,6 +66,7 @@ _DIGIT = re.compile(r"\d|[½⅓¼¾⅐-⅞↉]")
 _START = re.compile(r"\d|\.\d", re.ASCII)
 _EXPLAINS = re.compile(
     r"[,;:]?\s*(?:\b(?:because|since|which|thus|therefore|namely|meaning|where|as)\b|\bthat(?:'s| is)\b"
+    r"|(?<!is )\b(?:not|rather than|instead of)\b(?=\s+\S{0,4}\d)"
     r"|\bi\.e\.|(?<=,)\s*so\b|(?<=\s)--?\s(?=(?:that|this|which|because|since|so)\b)|[—―]\s*(?=[A-Za-z]))"
     r"|[.!?]\s+(?=\D)(?!\s)|(?<=\d)\s*:\s+(?=[A-Za-z])",
     re.ASCII | re.IGNORECASE,
@@ -102,6 +104,11 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _OPERATES = re.compile(r"(?:[\w)\]]\s*[*]|[/^÷])\s*\Z|\w\Z", re.ASCII)
+_NAMES = re.compile(
+    r"\b(?:step|part|section|problem|case|method|approach|example|exercise|solution|scenario|option|equation)"
+    r"[\s#]{1,4}\Z",
+    re.IGNORECASE,
+)
 _CODE_OF_MONEY = re.compile(r"(?:usd|eur|gbp|inr|cad|aud|\brs)\.?\Z", re.IGNORECASE)
 _TWO_EQUATIONS = re.compile(r"=[^=]*(?:[,;]|\bor\b|\band\b)\s*[A-Za-z]\w{0,15}\s*=", re.ASCII)
 _UNIT_WORDS = re.compile(r"[A-Za-z°]+")
@@ -124,7 +131,8 @@ class Reading(NamedTuple):
     code
         Why not: `no_answer` (nothing there), `hedged` (several), `malformed`; `None` if there is one.
     unit
-        The words after it, in one spelling: two readings whose units share no word disagree.
+        The words after it, in one spelling: two readings whose units share no word disagree. A percent
+        sign is the unit `percent`.
     """
 
     value: Fraction | None
@@ -192,7 +200,8 @@ def last_number(text: str) -> Reading:
         r"[A-Za-z][.:]?\s+\Z|[:.]\s+\Z", before
     ):
         return MALFORMED
-    if _UNDONE.match(after.split("\n")[0].rstrip(")]} ")) and not _PER.match(after):
+    after = after.partition("\n")[0].rstrip(")]} ").removesuffix("!")  # in prose it ends a sentence
+    if _UNDONE.match(after) and not _PER.match(after):
         return MALFORMED
     value = _value(last)
     return MALFORMED if value is None else Reading(sign * value)
@@ -247,7 +256,7 @@ def _stated(line: str, *, alone: bool) -> Reading:
     before, sign = _signed(line[: match.start()])
     if sign == 0 or _DENIES.search(before) or (alone and not _LABEL.fullmatch(before)):
         return HEDGED if _OR.search(before) else MALFORMED
-    if _OPERATES.search(before) and not _CODE_OF_MONEY.search(before):
+    if _NAMES.search(before) or (_OPERATES.search(before) and not _CODE_OF_MONEY.search(before)):
         return MALFORMED
     after = _POWER.sub("", line[match.end() :]).rstrip(" .,;:")
     after = re.sub(r"\A[)\]}'\"’”]+|[)\]}]+\Z", "", after.replace("%", " percent"))

@@ -3,9 +3,10 @@
 `reward` makes a value of it that the runtime can run, and `named` finds one by
 `package.module:function` or `path/to/file.py:function`. What the function is given follows from the
 names of its parameters: `rollout` is the whole rollout, `prompt` and `completion` are text (of a
-conversation the last message of the user and of the assistant), `context` is what it may know about its
-attempt, every other name is a column. A parameter with a default keeps it where the row has no such
-column; `**more` is given nothing, for a reward must say what it reads.
+conversation the last message of the user and of the assistant), `files` and `state` are what an agent
+left behind, `context` is what it may know about its attempt, every other name is a column. A parameter
+with a default keeps it where the row has no such column; `**more` is given nothing, for a reward must
+say what it reads.
 
 Synchronous functions run in worker processes that can be killed: they must be importable there, so a
 lambda or a function inside another is refused. Coroutine functions run in the event loop.
@@ -30,7 +31,8 @@ from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Context, How, Scored, Takes, as_judgement
 from steelyard.rollout import Rollout, Text, final_text
 
-_GIVEN = ("rollout", "prompt", "completion", "context")
+_GIVEN = ("rollout", "prompt", "completion", "context", "files", "state")
+_NAMES = ("id", "group")  # of the row, not of what is judged: equal contents get equal verdicts
 
 _here = {"in_worker": False}  # whether this process is a worker: one must never start workers of its own
 
@@ -97,16 +99,16 @@ class FunctionReward:
 
 def _argument(parameter: inspect.Parameter, rollout: Rollout, context: Context) -> Any:  # noqa: ANN401
     """What a function is given for a parameter."""
-    match parameter.name:
-        case "rollout":
-            return rollout
-        case "context":
-            return context
-        case "completion":
-            return final_text(rollout.completion)
-        case "prompt":
-            return _question(rollout.prompt)
-    value = rollout.columns.get(parameter.name)
+    name = parameter.name
+    if name == "completion":
+        return final_text(rollout.completion)
+    if name == "prompt":
+        return _question(rollout.prompt)
+    if name == "context":
+        return context
+    if name == "rollout":
+        return rollout
+    value = getattr(rollout, name) if name in _GIVEN else rollout.columns.get(name)
     return parameter.default if value is None and parameter.default is not parameter.empty else value
 
 
@@ -201,6 +203,13 @@ def _make(
             remedy=f"name plain parameters: {', '.join(_GIVEN)}, or columns",
         )
     given = tuple(p for p in parameters if p.kind is not p.VAR_KEYWORD)
+    name_of_row = next((p.name for p in given if p.name in _NAMES), None)
+    if name_of_row is not None:
+        raise RefusedError(
+            f"the parameter {name_of_row} is a row's name, no column: equal contents are judged alike",
+            where=where,
+            remedy="drop it, or carry what is to be judged in a column of another name",
+        )
     needed = tuple(p.name for p in given if p.default is p.empty)
     awaited = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - whether calling it is awaited, not whether it is callable
@@ -254,13 +263,21 @@ def _told(value: object) -> str:
     if code is None:
         kind = value if isinstance(value, type) else type(value)
         return f"{kind.__module__}.{kind.__qualname__} {_source(kind)}"
-    held = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if cell != _EMPTY]
-    plain = [one for one in held if isinstance(one, str | int | float | tuple)]
+    plain = [
+        held for held in map(_held, getattr(value, "__closure__", None) or ()) if isinstance(held, _PLAIN)
+    ]
     defaults = [getattr(value, "__defaults__", None), *(getattr(value, "__kwdefaults__", None) or {}).items()]
     return f"{_source(value) or repr((code.co_names, code.co_consts))} {_told(plain)} {_told(defaults)}"
 
 
-_EMPTY = CellType()
+_PLAIN = (str, int, float, tuple)
+
+
+def _held(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
 
 
 def _source(value: Any) -> str:  # noqa: ANN401 - a class or a function

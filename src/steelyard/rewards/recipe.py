@@ -163,8 +163,6 @@ class Recipe:
         summed = weighted_sum(self.parts, verdicts)
         if self.combine is None or not isinstance(summed, Scored):
             return summed
-        if any(isinstance(verdict, Unscored) for verdict in verdicts.values()):
-            return next(verdict for verdict in verdicts.values() if isinstance(verdict, Unscored))
         try:
             return as_judgement(self.combine(rollout, verdicts))
         except Exception as error:  # noqa: BLE001 - it is pure: what it raises, it raises for this content

@@ -20,7 +20,10 @@ Around = Literal["whitespace", "any"]
 
 _FULL = Scored(1.0)
 _NAME = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
+_NOTHING = re.compile(  # whitespace, controls, and characters that show nothing: fillers, marks of direction
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*"
+)
 
 
 def judge_format(
@@ -78,8 +81,8 @@ def _misplaced(text: str, tags: Sequence[str], around: Around) -> str | None:
 
 
 def _blank(text: str) -> bool:
-    """Whether a text shows nothing: whitespace and characters without width."""
-    return not text.strip() or not text.strip(_INVISIBLE + " \t\r\n\u00a0")
+    """Whether a text shows nothing."""
+    return _NOTHING.fullmatch(text) is not None
 
 
 def format_tags(

@@ -46,11 +46,27 @@ MESSAGE: Final = 64
 _ROUNDING: Final = 1e-9  # sums of parts may fall short of a floor by their last places
 
 
+MESSAGES_EACH: Final = 4
+"""Messages that each process should have of a chunk, so that none idles while another has work left."""
+
+
 class PartPlan(NamedTuple):
-    """A part, and how its reward is called."""
+    """A part, and how its reward is called.
+
+    Parameters
+    ----------
+    part
+        The part.
+    caller
+        Calls its reward.
+    processes
+        How many messages are served at once, where a call is a message to a process; few rollouts are
+        then spread over all of them.
+    """
 
     part: Part
     caller: Caller
+    processes: int = 1
 
 
 class Batch(NamedTuple):
@@ -94,9 +110,18 @@ class Scheduler:
         The first free attempt id.
     window
         How many rollouts may be under way.
+    canaries
+        By part, what an earlier run judged in one call: the reward did work once.
     """
 
-    def __init__(self, plans: Sequence[PartPlan], *, first_attempt: int = 0, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        plans: Sequence[PartPlan],
+        *,
+        first_attempt: int = 0,
+        window: int = WINDOW,
+        canaries: Mapping[str, Sequence[Rollout]] | None = None,
+    ) -> None:
         self._plans = plans
         ungated = [plan for plan in plans if plan.part.only_if is None]
         gated = [[plan] for plan in plans if plan.part.only_if is not None]
@@ -112,6 +137,13 @@ class Scheduler:
         self._witnesses = {
             plan.part.reward.name: Witness(plan.part.reward, plan.caller, self._wake.set) for plan in plans
         }
+
+        for name, rollouts in (canaries or {}).items():
+            self._witnesses[name].judged(rollouts)
+
+    def canaries(self) -> dict[str, Sequence[Rollout]]:
+        """By part, what it judged in one call last: for the next run."""
+        return {name: witness.row for name, witness in self._witnesses.items() if witness.row}
 
     async def run(
         self,
@@ -267,7 +299,10 @@ class Scheduler:
             calls = list(_by_group(cells))
         else:
             alone = reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT
-            size = len(cells) if inline else 1 if alone else MESSAGE
+            share = (
+                -(-len(cells) // (MESSAGES_EACH * plan.processes)) if reward.how is How.WORKER else MESSAGE
+            )
+            size = len(cells) if inline else 1 if alone else min(share, MESSAGE)
             calls = [cells[start : start + size] for start in range(0, len(cells), size)]
         for some in calls:
             self._witnesses[reward.name].asked(first_of_each(reward.takes, [cell.rollout for cell in some]))
@@ -311,7 +346,7 @@ class Scheduler:
         if not failed:
             witness.judged(called.rollouts if together else called.rollouts[-1:], called.clocks.service_s)
             return
-        for cell, failure in failed[:1] if together else failed:
+        for cell, failure in failed:
             if not failure.boundary:
                 witness.failed(cell.rollout, failure)
         for some in [failed] if together else [[one] for one in failed]:
@@ -410,7 +445,8 @@ def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedEr
     return RunStoppedError(
         f"reward {reward.name!r} returned {value:g} on {rollout.where}, which is below its floor "
         f"{reward.floor:g}: completions that make it fail would be paid more than this one"
-        f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again"
+        f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again "
+        "(with --new-run: a changed reward is another one)"
     )
 
 

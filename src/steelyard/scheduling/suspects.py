@@ -47,6 +47,11 @@ class Witness:
         self._earliest = ("no answer", "a rollout")
 
     @property
+    def row(self) -> Sequence[Rollout]:
+        """What was judged in one call last; nothing, if nothing was."""
+        return self._last
+
+    @property
     def waiting(self) -> int:
         """How many suspects wait for a first judged rollout."""
         return 0 if self._first.is_set() else self._waiters
@@ -90,7 +95,7 @@ class Witness:
         return RunStoppedError(
             f"reward {self.reward.name!r}: {how}; on {where}: {cause}"
             f"\n  next: mend the reward (a rollout it cannot judge is its floor, {self.reward.floor:g}) "
-            "and run the same command again"
+            "and score again (with --new-run: a changed reward is another one)"
         )
 
     async def sound(self) -> bool:

@@ -4,7 +4,7 @@
 what a person wants to know afterwards.
 """
 
-from steelyard.scoring.job import Options, Progress, score_file
+from steelyard.scoring.job import Options, Progress, ledger_of, score_file
 from steelyard.scoring.summary import GroupLine, PartTimes, Summary
 
-__all__ = ["GroupLine", "Options", "PartTimes", "Progress", "Summary", "score_file"]
+__all__ = ["GroupLine", "Options", "PartTimes", "Progress", "Summary", "ledger_of", "score_file"]

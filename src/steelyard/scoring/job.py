@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from steelyard.advantages import SCHEMES, VotingGroup
 from steelyard.clock import Seconds
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.files import (
     FileSource,
     LineSource,
@@ -25,6 +25,7 @@ from steelyard.files import (
     Survey,
     groups,
     is_once,
+    partial_of,
     read_once,
     survey,
 )
@@ -111,7 +112,7 @@ def score_file(
         Later: the disk is full, or a reward cannot judge anything. The same call continues.
     """
     options = options or Options()
-    path = ledger if ledger is not None else out.with_name(out.name + ".ledger")
+    path = ledger if ledger is not None else ledger_of(out)
     _refuse_mix_ups(file, out, path)
     target = ScoredFile(out)
     with ExitStack() as stack:
@@ -123,13 +124,19 @@ def score_file(
         stack.callback(source.close)
         progress(Progress("reading", 0, None, {}))
         found = survey(source, recipe, options.columns)
+        if source.changed():
+            raise RefusedError(
+                "the file was written to while it was read",
+                where=source.name,
+                remedy="wait for its writer to end",
+            )
         _refuse_bad(found, recipe, options)
         if record is None:
             record = stack.enter_context(_opened(path))
         run = _begin(record, found, recipe, options)
         counting = Counting(found, options.advantage)
         judging = _Judging(record, run, recipe, options, counting)
-        asyncio.run(judging.judge(groups(source, found), progress))
+        asyncio.run(judging.judge(_as_surveyed(source, found), progress))
         judging.of_the_batch()
         progress(Progress("writing", 0, found.rollouts, {}))
         target.write(in_chunks(scored_lines(record, run, recipe, found, options.advantage)))
@@ -137,32 +144,74 @@ def score_file(
         return counting.finish(record, run)
 
 
+def ledger_of(out: Path) -> Path:
+    """Where the record is kept if nobody says: `out` with `.ledger` appended."""
+    _refuse_nameless("--out", out)
+    return out.with_name(out.name + ".ledger")
+
+
+def _refuse_nameless(option: str, path: Path) -> None:
+    if not path.name:
+        raise RefusedError(f"{str(path)!r} names no file", where=option, remedy=f"name a file with {option}")
+
+
+def _as_surveyed(source: LineSource, found: Survey) -> Iterator[Group]:
+    """Read the groups, as long as the file is the one that was looked over."""
+    try:
+        for group in groups(source, found):
+            if source.changed():
+                raise _changed(source)
+            yield group
+    except (ValueError, LookupError) as error:  # its lines stand elsewhere now
+        if source.changed():
+            raise _changed(source) from error
+        raise
+
+
+def _changed(source: LineSource) -> RunStoppedError:
+    return RunStoppedError(
+        f"{source.name}: the file was written to while it was judged; nothing of what is new was recorded"
+        "\n  next: wait for its writer to end, and score it again with --new-run"
+    )
+
+
 def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:
-    named = {"--out": out.resolve(), "--ledger": ledger.resolve()}
-    if file != "-":
-        named["FILE"] = Path(file).resolve()
-    if len(set(named.values())) < len(named):
-        raise RefusedError(
-            f"two of {', '.join(named)} name the same file",
-            where=str(out),
-            remedy="give each a name of its own",
-        )
+    """Refuse a file that another one, or one that comes and goes beside it, would overwrite."""
+    _refuse_nameless("--out", out)
+    _refuse_nameless("--ledger", ledger)
+    ours = [("--out", out), ("--out's partial file", partial_of(out)), ("--ledger", ledger)]
+    ours += [(f"--ledger's {suffix} file", ledger.with_name(ledger.name + suffix)) for suffix in _BESIDE]
+    named: dict[Path, str] = {} if file == "-" else {Path(file).resolve(): "FILE"}
+    for word, path in ours:
+        earlier = named.setdefault(path.resolve(), word)
+        if earlier != word:
+            raise RefusedError(
+                f"{earlier} and {word} are the same file",
+                where=str(path),
+                remedy="give each a name of its own",
+            )
+
+
+_BESIDE = (".lock", "-wal", "-shm", "-journal")  # what stands beside a ledger while it is written
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Ledger]:
-    """Open the ledger; one that was made here and holds no run goes again."""
+    """Open the ledger; one that was made here and holds no run goes again, and so does a refused spool."""
     new = not path.exists()
     empty = False
     try:
         with Ledger(path) as record:
             try:
                 yield record
+            except RefusedError:
+                record.forget_spool()
+                raise
             finally:
                 empty = new and not record.runs()
     finally:
         if empty:
-            for suffix in ("", ".lock"):
+            for suffix in ("", *_BESIDE):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
