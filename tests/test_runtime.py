@@ -442,10 +442,11 @@ def test_what_a_users_function_may_not_return_is_the_floor():
 
 
 def test_a_completion_that_cannot_be_sent_to_a_worker_is_the_floor_not_a_way_out():
-    deep = "x"
-    for _ in range(3000):
-        deep = [deep]
-    said = [{"role": "assistant", "content": "x", "tool_calls": deep}]
+    class Deep(dict):  # nested a thousand times, which some Pythons can pickle and others cannot
+        def __reduce__(self):
+            raise RecursionError("maximum recursion depth exceeded while pickling an object")
+
+    said = [{"role": "assistant", "content": "x", "tool_calls": Deep()}]
     rows = groups_of(["a", "b"])
     rows[0].rollouts[0] = rows[0].rollouts[0]._replace(completion=said)
     (one,) = scored(rows, named("user_rewards:raises"))
@@ -536,7 +537,10 @@ def _descriptors():
 
 def _children():
     told = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return [line for line in told.stdout.splitlines() if "child.py" in line]
 

@@ -114,9 +114,11 @@ def from_record(
     line
         Names the rollout if it has no `id`.
     """
-    for name, field in names.items():
-        if field in record:
-            record[name] = record.pop(field)
+    if names:  # all at once: two columns may change places
+        found = {name: record.get(field) for name, field in names.items()}
+        for column in {*names, *names.values()}:
+            record.pop(column, None)
+        record.update((name, value) for name, value in found.items() if value is not None)
     pop = record.pop
     name = pop("id", None)
     prompt = pop("prompt", None)

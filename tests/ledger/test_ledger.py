@@ -360,9 +360,6 @@ def test_what_is_no_ledger_is_refused_and_stays_as_it_is(raw, path):
     assert path.read_bytes() == raw
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Ledger.__init__ leaves the lock, or half a ledger, of a refused opening behind"
-)
 def test_a_refused_opening_leaves_nothing_beside_it(path):
     path.write_bytes(b"text " * 300)
     with pytest.raises(RefusedError):
@@ -451,26 +448,17 @@ def test_verify_finds_what_was_tampered_with_and_names_it(statement, sentence, f
     assert all(fault.startswith("run 1: ") for fault in found)
 
 
-MISSED = pytest.mark.xfail(strict=True, reason="verify does not look there yet")
-
-
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
         ("DELETE FROM rollouts WHERE grp = 1", "a departure whose rollouts are gone"),
         ("UPDATE scores SET part = 7 WHERE part = 1", "a score of a part that the run does not have"),
+        pytest.param("UPDATE departures SET advantages = zeroblob(16)", "not one for each rollout"),
         pytest.param(
-            "UPDATE departures SET advantages = zeroblob(16)", "not one for each rollout", marks=MISSED
+            "UPDATE departures SET advantages = x'000000000000f87f000000000000f87f000000000000f87f'", "NaN"
         ),
-        pytest.param(
-            "UPDATE departures SET advantages = x'000000000000f87f000000000000f87f000000000000f87f'",
-            "NaN",
-            marks=MISSED,
-        ),
-        pytest.param(
-            "UPDATE scores SET verdict = 9 WHERE ordinal = 0", "none of the three verdicts", marks=MISSED
-        ),
-        pytest.param("DELETE FROM runs", "rollouts of no run", marks=MISSED),
+        pytest.param("UPDATE scores SET verdict = 9 WHERE ordinal = 0", "none of the three verdicts"),
+        pytest.param("DELETE FROM runs", "rollouts of no run"),
     ],
 )
 def test_verify_finds_what_no_run_could_have_written(statement, why, filled):

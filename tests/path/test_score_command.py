@@ -197,7 +197,7 @@ def test_a_lone_surrogate_in_a_completion_is_judged_shown_and_kept(tmp_path):
 @pytest.mark.parametrize(
     "column",
     [
-        pytest.param("id", marks=pytest.mark.xfail(strict=True, reason="SQLite takes no lone surrogate")),
+        "id",
         "group",
     ],
 )
@@ -283,7 +283,6 @@ def test_columns_are_mapped_to_the_files_own_words(tmp_path):
     assert WRONG in shown.out
 
 
-@pytest.mark.xfail(strict=True, reason="rollout.from_record renames one field after another")
 def test_two_columns_may_change_places(tmp_path):
     rows = score(
         [rollout(RIGHT, gold="3", spare="2")],

@@ -53,9 +53,6 @@ def test_deciles_hold_every_rollout_once_from_short_to_long(lengths):
     assert all(0 <= missing <= count for _, count, missing in found)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_deciles: after many equal lengths every longer length is a part of its own"
-)
 def test_a_part_after_many_equal_lengths_is_still_a_tenth():
     assert deciles([1] * 85 + list(range(2, 17))) == [(1, 85, 0), (6, 5, 0), (16, 10, 0)]
 

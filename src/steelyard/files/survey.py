@@ -72,8 +72,8 @@ class Survey:
         The id of each group: its column's value, or its first row's id.
     faults, fault_counts
         The first faults with their places, and the number of each kind.
-    shapes
-        How many rows have each set of fields.
+    fields
+        Every field that any row has.
     skipped
         Lines that are no rollout.
     """
@@ -89,7 +89,7 @@ class Survey:
     group_ids: list[str | int] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     fault_counts: Counter[str] = field(default_factory=Counter)
-    shapes: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    fields: set[str] = field(default_factory=set)
     skipped: int = 0
 
     @property
@@ -127,6 +127,7 @@ def survey(source: LineSource, asked: Asked, names: Mapping[str, str]) -> Survey
         found = _Surveyor(source, asked, names, frozenset(fault.line for fault in faults)).run()
         for fault in faults:
             found.report.note(fault)
+        found.report.skipped += len(faults)
     return found.report
 
 
@@ -188,15 +189,10 @@ class _Surveyor:
     def run(self) -> _Surveyor:
         """Read every line."""
         hasher = sha256()  # three times as fast as blake2b where the processor has SHA instructions
-        number = 0
-        last = b"\n"
         for number, (place, line) in enumerate(self._source.lines(), start=1):
             hasher.update(line)
-            last = line
             if number not in self._drop:
                 self._line(number, place, line)
-        if not last.endswith(b"\n") and self.report.faults and self.report.faults[-1].line == number:
-            self._name_torn_line()
         self.report.digest = hasher.hexdigest()
         self._gather()
         return self
@@ -227,12 +223,15 @@ class _Surveyor:
             if fault is not None:
                 self._skip(fault)
                 return
+        if type(name) is str and not name.isascii() and not _has_utf8(name):
+            self._skip(Fault("wrong type", number, self._id, _short(name), "text that UTF-8 can hold"))
+            return
         name = number if name is None else name
         ordinal = self._group_ordinal(number, record, name, (group, prompt, *[get(c) for c in self._read]))
         if ordinal is None:
             report.skipped += 1
             return
-        report.shapes[tuple(record)] += 1
+        report.fields.update(record)
         report.places.append(place)
         report.lines.append(number)
         report.lengths.append(len(completion) if plain else len(final_text(completion)))
@@ -245,24 +244,15 @@ class _Surveyor:
         self.report.skipped += 1
 
     def _bad_line(self, number: int, line: bytes, error: ValueError) -> None:
-        self.report.skipped += 1
+        kind = "broken JSON"
+        why, remedy = f"not JSON ({error}): {_short(line)}", "mend or remove the line"
         if isinstance(error, UnicodeDecodeError):
             why, remedy = f"not UTF-8 ({error.reason} at byte {error.start})", "write the file as UTF-8"
         elif number == 1 and line.lstrip().startswith(b"["):
             why, remedy = f"not one JSON value: {_short(line)}", "for one JSON array: jq -c '.[]' FILE"
-        else:
-            why, remedy = f"not JSON ({error}): {_short(line)}", "mend or remove the line"
-        self.report.note(Fault("broken JSON", number, "", why, remedy))
-
-    def _name_torn_line(self) -> None:
-        torn = self.report.faults[-1]
-        if torn.kind == "broken JSON":
-            self.report.fault_counts[torn.kind] -= 1
-            self.report.fault_counts += Counter()  # drops what fell to zero
-            self.report.fault_counts["torn last line"] += 1
-            self.report.faults[-1] = torn._replace(
-                kind="torn last line", remedy="its writer was cut: complete or remove the line"
-            )
+        elif not line.endswith(b"\n"):  # only the last line can lack its end
+            kind, remedy = "torn last line", "its writer was cut: complete or remove the line"
+        self._skip(Fault(kind, number, "", why, remedy))
 
     def _row_fault(self, number: int, record: dict[str, Any]) -> Fault | None:
         """Say why a row is no rollout."""
@@ -325,6 +315,8 @@ class _Surveyor:
         wrong = self._asked.lint(columns)
         if wrong is not None:
             column, why = wrong
+            # the rule names the column by our word, the message by the file's
+            why = why.removeprefix(f"column {column!r} ")
             self.report.note(Fault("bad column", number, self.field(column), why, ""))
 
     def _gather(self) -> None:
@@ -384,6 +376,14 @@ def _is_conversation(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) for m in value
     )
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which SQLite cannot hold
+        return False
+    return True
 
 
 def _short(value: object) -> str:

@@ -64,14 +64,15 @@ class Entered(NamedTuple):
 
     def rollout(self, run: Run) -> Rollout:
         """Read it again as the run read it."""
-        return from_record(
+        read = from_record(
             parse_json(self.content),
             run.spec.get("columns", {}),
             key=(self.group, self.place),
             ordinal=self.ordinal,
-            line=self.ordinal + 1,
+            line=0,
             where=f"rollout {self.id}",
         )
+        return read._replace(id=self.id)
 
 
 Recorded: TypeAlias = tuple[int, int, Verdict, int | None]
@@ -84,6 +85,9 @@ class Departure(NamedTuple):
     group: int
     scheme: str
     advantages: Sequence[float]
+
+
+_BESIDE = (".lock", "-wal", "-shm", "-journal")
 
 
 class Ledger:
@@ -105,14 +109,19 @@ class Ledger:
 
     def __init__(self, path: Path, *, write: bool = True) -> None:
         self.path = path
-        self._lock = FileLock(f"{path}.lock") if write else None
+        # a link to a ledger is the same ledger: one lock, beside the file itself
+        self._lock = FileLock(f"{path.resolve()}.lock") if write else None
         if not write and not path.exists():
             raise RefusedError("there is no such ledger", where=str(path), remedy="check the path")
+        beside = [path, *(Path(f"{path}{suffix}") for suffix in _BESIDE)]
+        made = [one for one in beside if write and not one.exists()]
         if self._lock is not None:
             self._take_lock(self._lock)
         try:
             self._db = open_database(path, write=write)
         except BaseException:
+            for one in made:  # while the lock is held, so nobody else made them
+                one.unlink(missing_ok=True)
             if self._lock is not None:
                 self._lock.release()
             raise
@@ -447,7 +456,7 @@ def _short(value: object) -> str:
 
 def _ranges(numbers: Sequence[int], *, column: str = "ordinal") -> Iterator[tuple[str, Sequence[int]]]:
     """WHERE clauses that select exactly these numbers; consecutive ones cost one range."""
-    numbers = sorted(numbers)
+    numbers = sorted(set(numbers))
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
         yield f"{column} BETWEEN ? AND ?", (numbers[0], numbers[-1])
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,8 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
     try:
         new = write and (not path.exists() or path.stat().st_size == 0)
         name = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
+        if not write and not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK):
+            name += "&immutable=1"  # WAL is read through -shm, which nobody can make here, nor write
         db = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=True)
         try:
             if new:

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Iterator, Mapping
+from math import isfinite
 
 from steelyard.rollout import from_record, parse_json
 
 _CHECKS = (
+    (
+        (
+            "SELECT run FROM rollouts UNION SELECT run FROM scores UNION SELECT run FROM attempts "
+            "UNION SELECT run FROM departures EXCEPT SELECT run FROM runs LIMIT 20"
+        ),
+        "run {}: there are records of it, but no run",
+    ),
+    (
+        "SELECT run, ordinal, verdict FROM scores WHERE verdict NOT IN (0, 1, 2) LIMIT 20",
+        "run {}: rollout {} has the verdict {}, which is none of the three",
+    ),
+    (
+        (
+            "SELECT d.run, d.grp, d.scheme, length(d.advantages) / 8, count(r.ordinal) FROM departures d "
+            "JOIN rollouts r ON r.run = d.run AND r.grp = d.grp GROUP BY d.run, d.scheme, d.grp "
+            "HAVING length(d.advantages) != 8 * count(r.ordinal) LIMIT 20"
+        ),
+        "run {}: group {} left under {} with {} advantages for {} rollouts",
+    ),
     (
         (
             "SELECT run, ordinal FROM scores s WHERE NOT EXISTS "
@@ -57,6 +78,9 @@ def faults(db: sqlite3.Connection, names: Mapping[int, Mapping[str, str]]) -> It
     for query, sentence in _CHECKS:
         for row in db.execute(query):
             yield sentence.format(*row)
+    for run, group, scheme, values in db.execute("SELECT run, grp, scheme, advantages FROM departures"):
+        if len(values) % 8 == 0 and not all(map(isfinite, array("d", values))):
+            yield f"run {run}: group {group} left under {scheme} with an advantage that is no finite number"
     for run, renamed in names.items():
         for ordinal, digest, content in db.execute(
             "SELECT ordinal, digest, content FROM rollouts WHERE run = ?", (run,)

@@ -228,12 +228,11 @@ def _refuse_bad(found: Survey, recipe: Recipe, options: Options) -> None:
         raise RefusedError(
             "there is no row in it", where=found.name, remedy='a row is {"prompt": ..., "completion": ...}'
         )
-    fields = {name for shape in found.shapes for name in shape}
     for column in recipe.needed:
         its_field = options.columns.get(column, column)
-        if found.rollouts and its_field not in fields:
+        if found.rollouts and its_field not in found.fields:
             raise RefusedError(
-                f"the column {its_field!r} is in no row; there are {', '.join(sorted(fields))}",
+                f"the column {its_field!r} is in no row; there are {', '.join(sorted(found.fields))}",
                 where=found.name,
                 remedy=f"--column {column}=FIELD says which field it is",
             )

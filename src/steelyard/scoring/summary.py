@@ -189,13 +189,15 @@ def _deciles(lengths: Counter[int], unscored: Counter[int]) -> list[tuple[int, i
     total = lengths.total()
     found: list[tuple[int, int, int]] = []
     seen = in_part = missing = 0
+    due = 1  # the decile that the next part ends
     for length in sorted(lengths):
         seen += lengths[length]
         in_part += lengths[length]
         missing += unscored[length]
-        if seen * _DECILES >= total * (len(found) + 1):
+        if seen * _DECILES >= total * due:
             found.append((length, in_part, missing))
             in_part = missing = 0
+            due = seen * _DECILES // total + 1
     return found
 
 
