@@ -45,7 +45,7 @@ class Scored:
     integrity: str | None = None
 
     def __float__(self) -> float:
-        return self.value
+        return float(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ trainers). Nothing here knows where they came from beyond the words in `where`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
@@ -192,11 +193,22 @@ def parse_json(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return _lenient(text)
-    if type(value) is dict:
-        for field in value.values():
-            if type(field) is float and (field >= _BEYOND_64_BITS or field <= -_BEYOND_64_BITS):
+    for field in value.values() if type(value) is dict else (value,):
+        kind = type(field)
+        if kind is float:
+            if field >= _BEYOND_64_BITS or field <= -_BEYOND_64_BITS:
                 return _lenient(text)
+        elif (kind is list or kind is dict) and _needs_care(text):
+            return _lenient(text)
     return value
+
+
+_LONG = re.compile(rb"[0-9]{19}")
+_DEEP = 500  # brackets: what is nested deeper than about 990 can be read but not written again
+
+
+def _needs_care(text: bytes) -> bool:
+    return _LONG.search(text) is not None or text.count(b"[") + text.count(b"{") > _DEEP
 
 
 _BEYOND_64_BITS = 2.0**63
@@ -204,9 +216,11 @@ _BEYOND_64_BITS = 2.0**63
 
 def _lenient(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        canonical_json(value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return value
 
 
 def content_digest(

@@ -210,7 +210,7 @@ class Runtime:
 
     def _scored(self, group: Group, parts: Mapping[str, Sequence[Score]]) -> ScoredGroup:
         names = self.recipe.names
-        if len(names) == 1 and self.recipe.combine is None and self.recipe.parts[0].weight == 1.0:
+        if self.recipe.plain:
             totals = [score.verdict for score in parts[names[0]]]
         else:
             totals = [

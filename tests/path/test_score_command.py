@@ -423,16 +423,13 @@ def test_an_async_function_judges_with_clocks_of_its_own(tmp_path):
     assert all(row["clocks"]["service_s"] >= 0.02 for row in rows)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="id and group are no columns of a rollout: such a function should be served or refused",
-)
-def test_a_users_function_may_read_the_group_and_the_id(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "async def f(completion, id, group):\n    return float(id) + float(group)\n"
-    )
-    rows = score([rollout(RIGHT, id=4, group=30)], tmp_path, reward="mine.py:f")
-    assert rows[0]["value"] == 34.0
+def test_a_users_function_that_reads_the_id_or_the_group_is_refused_for_they_are_no_columns(tmp_path):
+    (tmp_path / "mine.py").write_text("async def f(completion, id, group):\n    return 1.0\n")
+    file = write(tmp_path / "rollouts.jsonl", [rollout(RIGHT, id=4, group=30)])
+    words = ["--reward", f"{tmp_path}/mine.py:f", "--out", tmp_path / "scored.jsonl"]
+    done = steelyard("score", file, *words)
+    assert done.code == 2
+    assert "no column" in done.err
 
 
 # 1.2, 0, 0, 1.2: the mean is 0.6, and so is the population std

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from contextlib import ExitStack
@@ -35,6 +36,7 @@ def run(
     quiet: bool,
 ) -> int:
     """Score a file; return the exit code."""
+    gc.set_threshold(50_000)  # the process ends with the command, and the pipe makes next to no cycles
     console = Console(stderr=True, highlight=False)
     recipe = Recipe(tuple(Part(find(name)) for name in rewards))
     record = ledger or ledger_of(out)

@@ -180,6 +180,8 @@ class _Surveyor:
         self._id_hashes = [array("q") for _ in range(16)]  # sorted bucket by bucket: 16 small sorts
         self._last: tuple[Any, ...] = ()
         self._last_types: list[type] = []
+        self._last_is_text = False
+        self._shape: tuple[str, ...] = ()
         self._last_group = -1
 
     def field(self, name: str) -> str:
@@ -231,7 +233,10 @@ class _Surveyor:
         if ordinal is None:
             report.skipped += 1
             return
-        report.fields.update(record)
+        shape = tuple(record)
+        if shape != self._shape:
+            report.fields.update(shape)
+            self._shape = shape
         report.places.append(place)
         report.lines.append(number)
         report.lengths.append(len(completion) if plain else len(final_text(completion)))
@@ -277,7 +282,7 @@ class _Surveyor:
         `seen` is the row's group, its prompt, and the columns that the recipe reads.
         """
         # rows of a group mostly stand together; 1, 1.0 and True are equal in Python, and three answers
-        if seen == self._last and list(map(type, seen)) == self._last_types:
+        if seen == self._last and (self._last_is_text or list(map(type, seen)) == self._last_types):
             return self._last_group
         given = seen[0]
         digest = blake2b(canonical_json(seen[1:] if given is None else seen[2:]), digest_size=16).digest()
@@ -301,6 +306,7 @@ class _Surveyor:
             )
             return None
         self._last, self._last_types, self._last_group = seen, list(map(type, seen)), ordinal
+        self._last_is_text = all(value is None or type(value) is str for value in seen)
         return ordinal
 
     def _note_columns(self, number: int, record: dict[str, Any]) -> None:

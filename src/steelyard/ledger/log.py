@@ -350,6 +350,15 @@ class Ledger:
         ).fetchone()
         return None if row is None else Entered._make(row)
 
+    def told(self, run: Run) -> Iterator[tuple[Any, ...]]:
+        """(ordinal, group, place, id, part, *verdict's columns), by rollout in input order, then by part."""
+        return self._db.execute(
+            "SELECT r.ordinal, grp, idx, id, part, verdict, value, code, reason, integrity "
+            "FROM rollouts r JOIN scores s ON s.run = r.run AND s.ordinal = r.ordinal "
+            "WHERE r.run = ? ORDER BY r.ordinal, part",
+            (run.number,),
+        )
+
     def scores(self, run: Run) -> Iterator[Recorded]:
         """Every verdict, by rollout in input order, then by part."""
         for ordinal, part, *said, attempt in self._db.execute(

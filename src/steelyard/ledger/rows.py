@@ -17,31 +17,33 @@ ATTEMPT_COLUMNS = (
 )
 SCORE_COLUMNS = "ordinal, part, verdict, value, code, reason, integrity, attempt"
 
-_SCORED, _ABSTAINED, _UNSCORED = 0, 1, 2
+SCORED, ABSTAINED, UNSCORED = 0, 1, 2
 
 
 def verdict_of(
     kind: int, value: float | None, code: str | None, reason: str | None, integrity: str | None
 ) -> Verdict:
     """Turn a row's columns back into a verdict."""
-    if kind == _SCORED:
+    if kind == SCORED:
         return Scored(float(value or 0.0), code, reason, integrity)
-    if kind == _ABSTAINED:
+    if kind == ABSTAINED:
         return Abstained(reason or "")
     return Unscored(code or "", reason or "")
 
 
+def columns_of(verdict: Verdict) -> tuple[int, float | None, str | None, str | None, str | None]:
+    """Turn a verdict into its columns: kind, value, code, reason, integrity."""
+    if isinstance(verdict, Scored):
+        return SCORED, verdict.value, verdict.code, verdict.reason, verdict.integrity
+    if isinstance(verdict, Abstained):
+        return ABSTAINED, None, None, verdict.reason, None
+    return UNSCORED, None, verdict.boundary, verdict.cause, None
+
+
 def score_row(run: int, parts: Mapping[str, int], score: Score) -> tuple[object, ...]:
     """Turn a score into a row of the table."""
-    verdict = score.verdict
-    said: tuple[object, ...]
-    if isinstance(verdict, Scored):
-        said = (_SCORED, verdict.value, verdict.code, verdict.reason, verdict.integrity)
-    elif isinstance(verdict, Abstained):
-        said = (_ABSTAINED, None, None, verdict.reason, None)
-    else:
-        said = (_UNSCORED, None, verdict.boundary, verdict.cause, None)
-    return (run, score.ordinal, parts[score.part], *said, score.attempt)
+    _, ordinal, name, _, verdict, attempt = score
+    return (run, ordinal, parts[name], *columns_of(verdict), attempt)
 
 
 def attempt_row(run: int, part: int, attempt: Attempt) -> tuple[object, ...]:

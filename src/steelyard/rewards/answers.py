@@ -70,6 +70,8 @@ class Key(NamedTuple):
         Its number, if it is one.
     words
         Its words, folded; empty where only numbers count.
+    shown
+        What messages show of it.
     whole
         Its number in plain digits, if it is an integer.
     """
@@ -77,6 +79,7 @@ class Key(NamedTuple):
     text: str
     reading: Reading
     words: str
+    shown: str
     whole: str = ""
 
 
@@ -163,7 +166,7 @@ def text_key(gold: str | float) -> Key:
     text = gold_text(gold)
     if text is None:
         raise _refused({"answer": gold}, gold_fault)
-    return Key(text, read_number(text, alone=True), words(text))
+    return Key(text, read_number(text, alone=True), words(text), repr(text[:30]))
 
 
 @lru_cache(maxsize=65_536, typed=True)
@@ -174,11 +177,12 @@ def number_key(gold: str | float) -> Key | None:
         return None
     plain = _PLAIN.fullmatch(text)
     if plain:  # nearly every gold, at a fiftieth of the cost
-        return Key(text, Reading(Fraction(int(plain[1])), None), "", plain[1])
+        return Key(text, Reading(Fraction(int(plain[1])), None), "", repr(text[:30]), plain[1])
     reading = read_number(text)
     if reading.value is None:
         return None
-    return Key(text, reading, "", str(reading.value) if reading.value.denominator == 1 else "")
+    whole = str(reading.value) if reading.value.denominator == 1 else ""
+    return Key(text, reading, "", repr(text[:30]), whole)
 
 
 def _refused(columns: Mapping[str, Any], fault: Callable[[Mapping[str, Any]], str | None]) -> RefusedError:
@@ -223,7 +227,7 @@ def _option(said: str) -> str | None:
 
 
 def _wrong(said: str, key: Key, value: float = 0.0) -> Scored:
-    return Scored(value, "wrong", f"committed {said.strip()[:30]!r}, key {key.text[:30]!r}"[:80])
+    return Scored(value, "wrong", f"committed {said.strip()[:30]!r}, key {key.shown}"[:80])
 
 
 def _unread(code: str | None, said: str) -> Scored:
@@ -259,7 +263,8 @@ def judge_gsm8k(completion: str, columns: Mapping[str, Any], *, flexible: bool =
     if plain:
         if plain[1] == key.whole:
             return _FULL if flexible else _FULL_WITH_FORMAT
-        return _wrong(plain[1], key, 0.0 if flexible else 0.2)
+        reason = f"committed '{plain[1]}', key {key.shown}"
+        return Scored(0.0 if flexible else 0.2, "wrong", reason)
     return _after_marker(text, at, key, flexible=flexible)
 
 

@@ -126,6 +126,11 @@ class Recipe:
         return sum(part.weight * part.reward.floor for part in self.parts)
 
     @cached_property
+    def plain(self) -> bool:
+        """Whether the one part's verdict is the total."""
+        return self.combine is None and len(self.parts) == 1 and self.parts[0].weight == 1.0
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The parts' names."""
         return tuple(part.reward.name for part in self.parts)

@@ -223,6 +223,8 @@ def taken(value: object) -> Scored:
         if type(value) is Scored and type(value.value) is float and abs(value.value) <= LARGEST
         else as_judgement(value)
     )
+    if judged.code is None and judged.reason is None and judged.integrity is None:
+        return judged
     for words in (judged.code, judged.reason, judged.integrity):
         if words is not None and not (type(words) is str and words.isascii()):
             return Scored(judged.value, *map(_words, (judged.code, judged.reason, judged.integrity)))

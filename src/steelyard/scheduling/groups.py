@@ -243,24 +243,28 @@ class Scheduler:
                 if cells:
                     self._submit(plan, cells)
 
-    def _cells(self, one: _Open, part: Part) -> Iterator[_Cell]:
-        """Yield rollouts of a group that the part must be asked about; the others get their score here."""
-        name = part.reward.name
-        scores = one.scores[name]
+    def _cells(self, one: _Open, part: Part) -> list[_Cell]:
+        """Find the rollouts of a group that the part must be asked about; the others get their score here."""
         rollouts = one.group.rollouts
         settled = _by_columns(part, rollouts)
-        for index, rollout in enumerate(rollouts):
-            known = one.recorded.get((rollout.ordinal, name)) if one.recorded else None
+        if settled is None and part.only_if is None and not one.recorded:
+            one.missing += len(rollouts)
+            return [_Cell(one, place, rollout) for place, rollout in enumerate(rollouts)]
+        name = part.reward.name
+        cells = []
+        for place, rollout in enumerate(rollouts):
+            known = one.recorded.get((rollout.ordinal, name))
             if known is not None:
-                scores[index] = known
-                self._vouch(part, one, index)
+                one.scores[name][place] = known
+                self._vouch(part, one, place)
                 continue
-            verdict = settled or self._gate(one, part, index)
+            verdict = settled or self._gate(one, part, place)
             if verdict is not None:
-                self._say(one, index, part, verdict, None)
+                self._say(one, place, part, verdict, None)
             else:
                 one.missing += 1
-                yield _Cell(one, index, rollout)
+                cells.append(_Cell(one, place, rollout))
+        return cells
 
     def _vouch(self, part: Part, one: _Open, index: int) -> None:
         """Let what was judged before the run was interrupted serve as a canary."""
@@ -330,15 +334,22 @@ class Scheduler:
 
     def _ended(self, plan: PartPlan, called: Called, cells: list[_Cell], *, attempted: int) -> None:
         part = plan.part
+        name, identity = part.reward.name, part.reward.identity
+        lowest = part.reward.floor - _ROUNDING
         attempt = self._note(part, called, attempted)
-        witness = self._witnesses[part.reward.name]
+        witness = self._witnesses[name]
         failed: list[tuple[_Cell, Failure]] = []
         for cell, said in zip(cells, called.said, strict=True):
-            if isinstance(said, Failure):
+            if type(said) is Failure:
                 failed.append((cell, said))
                 continue
-            one = cell.open
-            self._say(one, cell.place, part, said, attempt)
+            one, place, rollout = cell
+            if said.value < lowest:  # type: ignore[union-attr]
+                raise _below_floor(part.reward, rollout, said.value)  # type: ignore[union-attr]
+            # `_say` and `_arrived` at half their cost: this loop runs once for every rollout
+            score = Score(rollout.key, rollout.ordinal, name, identity, said, attempt)  # type: ignore[arg-type]
+            one.scores[name][place] = score
+            self._batch.scores.append(score)
             one.missing -= 1
             if one.missing == 0:
                 self._advance([one])

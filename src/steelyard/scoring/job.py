@@ -32,6 +32,7 @@ from steelyard.files import (
 from steelyard.ledger import Departure, Ledger, Run
 from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
+from steelyard.rewards.own import refuse_in_worker
 from steelyard.rollout import Group, canonical_json
 from steelyard.runtime import CHUNK, PLACES, Runtime
 from steelyard.scoring.rows import in_chunks, scored_lines
@@ -111,6 +112,7 @@ def score_file(
     RunStoppedError
         Later: the disk is full, or a reward cannot judge anything. The same call continues.
     """
+    refuse_in_worker("score_file")
     options = options or Options()
     path = ledger if ledger is not None else ledger_of(out)
     _refuse_mix_ups(file, out, path)

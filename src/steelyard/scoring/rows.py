@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
+from steelyard.errors import RunStoppedError
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
-from steelyard.outcome import Abstained, Attempt, Scored, Verdict
+from steelyard.ledger.rows import SCORED, UNSCORED, columns_of, verdict_of
+from steelyard.outcome import Attempt
 from steelyard.rewards import Recipe, weighted_sum
 
 _CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
@@ -26,52 +28,67 @@ _WRITE = 1_024  # rows joined for one write
 def scored_lines(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str) -> Iterator[bytes]:
     """Every rollout of a finished run as one line of the scored file, in input order."""
     advantages = _advantages(ledger, run, survey, scheme)
-    names = {place: name for name, place in run.parts.items()}
     clocks = _OwnClocks(ledger, run)
-    combined = _Combined(ledger, run, recipe)
-    for (ordinal, group, place, name), verdicts in zip(
-        ledger.heads(run), _by_rollout(ledger, run), strict=True
-    ):
-        parts = {names[part]: verdict for part, verdict in verdicts}
-        total = combined.next(parts)
-        said = _said(total)
+    group_ids = survey.group_ids
+    told = _plain(ledger, run) if recipe.plain else _combined(ledger, run, recipe)
+    lines = 0
+    for ordinal, group, place, name, said, parts, integrity in told:
+        lines += 1
         fields = {
             "id": name,
-            "group": survey.group_ids[group],
+            "group": group_ids[group],
             "index": place,
             **said,
-            # the one part of a plain recipe is its total
-            "parts": {part: said if verdict is total else _said(verdict) for part, verdict in parts.items()},
+            "parts": parts,
             "advantage": advantages[ordinal],
-            "integrity": total.integrity if isinstance(total, Scored) else None,
+            "integrity": integrity,
             "clocks": clocks.of(ordinal),
         }
         try:
             yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-        except TypeError:  # a lone surrogate in an id or a reason
+        except TypeError:  # a lone surrogate in a group's name
             yield json.dumps(fields, ensure_ascii=True).encode() + b"\n"
+    if lines != survey.rollouts:
+        raise RunStoppedError(
+            f"{ledger.path}: {lines} of {survey.rollouts} rollouts have a verdict"
+            "\n  next: steelyard show LEDGER --verify says what is wrong with the record"
+        )
 
 
-def _by_rollout(ledger: Ledger, run: Run) -> Iterator[Sequence[tuple[int, Verdict]]]:
-    """(part, verdict) pairs, rollout after rollout."""
-    scores = ledger.scores(run)
-    if len(run.parts) == 1:
-        return ([(part, verdict)] for _, part, verdict, _ in scores)
-    return ([(part, verdict) for _, part, verdict, _ in some] for _, some in groupby(scores, itemgetter(0)))
+_Told: TypeAlias = tuple[int, int, int, str | int, dict[str, Any], dict[str, dict[str, Any]], str | None]
 
 
-class _Combined:
-    """Totals of rollouts, asked for in input order."""
+def _plain(ledger: Ledger, run: Run) -> Iterator[_Told]:
+    """Rollouts whose one part is their total: as they were written down, no value made of them."""
+    (name,) = run.parts
+    for ordinal, group, place, rollout, _, kind, value, code, reason, integrity in ledger.told(run):
+        said = _words(kind, value, code, reason)
+        yield ordinal, group, place, rollout, said, {name: said}, integrity
 
-    def __init__(self, ledger: Ledger, run: Run, recipe: Recipe) -> None:
-        self._recipe = recipe
-        # only a combination of the user's own looks at the rollout
-        self._rollouts = None if recipe.combine is None else (e.rollout(run) for e in ledger.entered(run))
 
-    def next(self, parts: Mapping[str, Verdict]) -> Verdict:
-        if self._rollouts is None:
-            return weighted_sum(self._recipe.parts, parts)
-        return self._recipe.total(next(self._rollouts), parts)
+def _combined(ledger: Ledger, run: Run, recipe: Recipe) -> Iterator[_Told]:
+    """Rollouts whose total is combined from their parts."""
+    names = {place: name for name, place in run.parts.items()}
+    # only a combination of the user's own looks at the rollout
+    rollouts = None if recipe.combine is None else (entered.rollout(run) for entered in ledger.entered(run))
+    for (ordinal, group, place, rollout), rows in groupby(ledger.told(run), itemgetter(0, 1, 2, 3)):
+        said = {names[part]: verdict for _, _, _, _, part, *verdict in rows}
+        verdicts = {name: verdict_of(*verdict) for name, verdict in said.items()}
+        if rollouts is None:
+            total = weighted_sum(recipe.parts, verdicts)
+        else:
+            total = recipe.total(next(rollouts), verdicts)
+        kind, value, code, reason, integrity = columns_of(total)
+        parts = {name: _words(*verdict[:4]) for name, verdict in said.items()}
+        yield ordinal, group, place, rollout, _words(kind, value, code, reason), parts, integrity
+
+
+def _words(kind: int, value: float | None, code: str | None, reason: str | None) -> dict[str, Any]:
+    """A verdict as the scored file says it."""
+    if kind == UNSCORED:
+        return {"verdict": "unscored", "value": None, "code": None, "reason": f"{code}: {reason}"}
+    verdict = "scored" if kind == SCORED else "abstained"
+    return {"verdict": verdict, "value": value, "code": code, "reason": reason}
 
 
 def in_chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -83,15 +100,6 @@ def in_chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
             yield b"".join(some)
             some.clear()
     yield b"".join(some)
-
-
-def _said(verdict: Verdict) -> dict[str, Any]:
-    if isinstance(verdict, Scored):
-        return {"verdict": "scored", "value": verdict.value, "code": verdict.code, "reason": verdict.reason}
-    if isinstance(verdict, Abstained):
-        return {"verdict": "abstained", "value": None, "code": None, "reason": verdict.reason}
-    reason = f"{verdict.boundary}: {verdict.cause}"
-    return {"verdict": "unscored", "value": None, "code": None, "reason": reason}
 
 
 class _OwnClocks:
