@@ -5,8 +5,8 @@ A rollout is written down before it is judged (`enter`), and a verdict before it
 record ends. WAL with `synchronous=NORMAL` loses nothing to a killed process; a machine that loses
 power may lose the last transactions, never the file.
 
-Primary keys are (run, ordinal), so rows arrive at the end of their table; an index on the content
-digest would be random and grow with the file (see `docs/design/003-the-ledger.md`).
+The primary key is (run, ordinal) in one integer, so rows arrive at the end of their table; an index on
+the content digest would be random and grow with the file (see `docs/design/003-the-ledger.md`).
 
 One run at a time writes a ledger: a lock file beside it says so. Readers are never locked out.
 """
@@ -33,6 +33,8 @@ from steelyard.ledger.rows import (
     SCORE_COLUMNS,
     attempt_of,
     attempt_row,
+    first_place,
+    insert,
     score_row,
     verdict_of,
 )
@@ -227,10 +229,10 @@ class Ledger:
             rollouts = [rollout for rollout in rollouts if rollout.ordinal not in present]
         if not rollouts:
             return
-        number = run.number
-        rows = [(number, r.ordinal, r.key[0], r.key[1], r.id, r.digest, r.record) for r in rollouts]
+        first = first_place(run.number)
+        rows = [(first + r.ordinal, r.key[0], r.key[1], r.id, r.digest, r.record) for r in rollouts]
         with self._transaction():
-            self._db.executemany("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            insert(self._db, "rollouts", rows)
 
     def leave(
         self,
@@ -243,26 +245,12 @@ class Ledger:
         """Record how attempts ended, what was said, and which groups left: one transaction."""
         if not (attempts or scores or departures):
             return
-        number, parts = run.number, run.parts
+        number, parts, first = run.number, run.parts, first_place(run.number)
+        left = [(number, scheme, group, array("d", values).tobytes()) for group, scheme, values in departures]
         with self._transaction():
-            if attempts:
-                self._db.executemany(
-                    f"INSERT INTO attempts VALUES ({', '.join('?' * 18)})",
-                    [attempt_row(number, parts[attempt.part], attempt) for attempt in attempts],
-                )
-            if scores:
-                self._db.executemany(
-                    "INSERT INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    [score_row(number, parts, score) for score in scores],
-                )
-            if departures:
-                self._db.executemany(
-                    "INSERT INTO departures VALUES (?, ?, ?, ?)",
-                    [
-                        (number, scheme, group, array("d", values).tobytes())
-                        for group, scheme, values in departures
-                    ],
-                )
+            insert(self._db, "attempts", [attempt_row(number, parts[one.part], one) for one in attempts])
+            insert(self._db, "scores", [score_row(first, parts, score) for score in scores])
+            insert(self._db, "departures", left)
 
     def spool(self, lines: Iterable[bytes]) -> None:
         """Keep the lines of an input that can be read only once; whatever stood there goes."""
@@ -289,11 +277,8 @@ class Ledger:
     ) -> dict[tuple[int, int], tuple[Verdict, int | None]]:
         """What was already said about these rollouts: (ordinal, part) to verdict and attempt."""
         found: dict[tuple[int, int], tuple[Verdict, int | None]] = {}
-        for clause, values in _ranges(ordinals):
-            rows = self._db.execute(
-                f"SELECT {SCORE_COLUMNS} FROM scores WHERE run = ? AND {clause}",
-                (run.number, *values),
-            )
+        for clause, values in _ranges(_places(run, ordinals), column="place"):
+            rows = self._db.execute(f"SELECT {SCORE_COLUMNS} FROM scores WHERE {clause}", values)
             for ordinal, part, *said, attempt in rows:
                 found[ordinal, part] = (verdict_of(*said), attempt)
         return found
@@ -311,11 +296,8 @@ class Ledger:
 
     def _present(self, run: Run, ordinals: Sequence[int]) -> set[int]:
         found: set[int] = set()
-        for clause, values in _ranges(ordinals):
-            rows = self._db.execute(
-                f"SELECT ordinal FROM rollouts WHERE run = ? AND {clause}",
-                (run.number, *values),
-            )
+        for clause, values in _ranges(_places(run, ordinals), column="place"):
+            rows = self._db.execute(f"SELECT ordinal FROM rollouts WHERE {clause}", values)
             found.update(ordinal for (ordinal,) in rows)
         return found
 
@@ -329,24 +311,25 @@ class Ledger:
     def heads(self, run: Run) -> Iterator[tuple[int, int, int, str | int]]:
         """(ordinal, group, index, id) of every rollout, in input order."""
         yield from self._db.execute(
-            "SELECT ordinal, grp, idx, id FROM rollouts WHERE run = ? ORDER BY ordinal", (run.number,)
+            f"SELECT ordinal, grp, idx, id FROM rollouts WHERE {_OF_RUN} ORDER BY place", _span(run)
         )
 
     def entered(self, run: Run, *, group: int | None = None) -> Iterator[Entered]:
         """Rollouts with their content, in input order; of one group, if it is named."""
-        where = "" if group is None else " AND grp = ?"
+        where, values = (
+            (_OF_RUN, _span(run)) if group is None else (f"{_OF_RUN} AND grp = ?", (*_span(run), group))
+        )
         rows = self._db.execute(
-            f"SELECT ordinal, grp, idx, id, content FROM rollouts WHERE run = ?{where} ORDER BY ordinal",
-            (run.number,) if group is None else (run.number, group),
+            f"SELECT ordinal, grp, idx, id, content FROM rollouts WHERE {where} ORDER BY place", values
         )
         return map(Entered._make, rows)
 
     def find(self, run: Run, name: str) -> Entered | None:
         """Return the rollout whose id reads `name`; an id that is text wins over a number."""
         row = self._db.execute(
-            "SELECT ordinal, grp, idx, id, content FROM rollouts WHERE run = ? AND CAST(id AS TEXT) = ? "
+            f"SELECT ordinal, grp, idx, id, content FROM rollouts WHERE {_OF_RUN} AND CAST(id AS TEXT) = ? "
             "ORDER BY typeof(id) DESC LIMIT 1",
-            (run.number, name),
+            (*_span(run), name),
         ).fetchone()
         return None if row is None else Entered._make(row)
 
@@ -354,16 +337,15 @@ class Ledger:
         """(ordinal, group, place, id, part, *verdict's columns), by rollout in input order, then by part."""
         return self._db.execute(
             "SELECT r.ordinal, grp, idx, id, part, verdict, value, code, reason, integrity "
-            "FROM rollouts r JOIN scores s ON s.run = r.run AND s.ordinal = r.ordinal "
-            "WHERE r.run = ? ORDER BY r.ordinal, part",
-            (run.number,),
+            "FROM rollouts r JOIN scores s ON s.place = r.place "
+            f"WHERE r.{_OF_RUN} ORDER BY r.place, part",
+            _span(run),
         )
 
     def scores(self, run: Run) -> Iterator[Recorded]:
         """Every verdict, by rollout in input order, then by part."""
         for ordinal, part, *said, attempt in self._db.execute(
-            f"SELECT {SCORE_COLUMNS} FROM scores WHERE run = ? ORDER BY ordinal, part",
-            (run.number,),
+            f"SELECT {SCORE_COLUMNS} FROM scores WHERE {_OF_RUN} ORDER BY place, part", _span(run)
         ):
             yield ordinal, part, verdict_of(*said), attempt
 
@@ -388,7 +370,7 @@ class Ledger:
         if ordinal is not None:
             where = (
                 " AND (first = ?2 AND members = 1 OR attempt IN"
-                " (SELECT attempt FROM scores WHERE run = ?1 AND ordinal = ?2))"
+                " (SELECT attempt FROM scores WHERE place = (?1 << 40) + ?2))"
             )
         yield from self._attempts(run, f"{where} ORDER BY attempt", *([] if ordinal is None else [ordinal]))
 
@@ -463,7 +445,19 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _ranges(numbers: Sequence[int], *, column: str = "ordinal") -> Iterator[tuple[str, Sequence[int]]]:
+_OF_RUN = "place BETWEEN ? AND ?"
+
+
+def _span(run: Run) -> tuple[int, int]:
+    return first_place(run.number), first_place(run.number + 1) - 1
+
+
+def _places(run: Run, ordinals: Sequence[int]) -> list[int]:
+    first = first_place(run.number)
+    return [first + ordinal for ordinal in ordinals]
+
+
+def _ranges(numbers: Sequence[int], *, column: str) -> Iterator[tuple[str, Sequence[int]]]:
     """WHERE clauses that select exactly these numbers; consecutive ones cost one range."""
     numbers = sorted(set(numbers))
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:

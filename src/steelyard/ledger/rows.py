@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -18,6 +20,8 @@ ATTEMPT_COLUMNS = (
 SCORE_COLUMNS = "ordinal, part, verdict, value, code, reason, integrity, attempt"
 
 SCORED, ABSTAINED, UNSCORED = 0, 1, 2
+
+_AT_ONCE = 32  # rows of one INSERT: at most 18 x 32 parameters, far below SQLite's limit of 32,766
 
 
 def verdict_of(
@@ -40,10 +44,39 @@ def columns_of(verdict: Verdict) -> tuple[int, float | None, str | None, str | N
     return UNSCORED, None, verdict.boundary, verdict.cause, None
 
 
-def score_row(run: int, parts: Mapping[str, int], score: Score) -> tuple[object, ...]:
-    """Turn a score into a row of the table."""
-    _, ordinal, name, _, verdict, attempt = score
-    return (run, ordinal, parts[name], *columns_of(verdict), attempt)
+def first_place(run: int) -> int:
+    """Return the place of a run's first rollout; the others follow by their ordinals."""
+    return run << 40
+
+
+def score_row(first: int, parts: Mapping[str, int], score: Score) -> tuple[object, ...]:
+    """Turn a score into a row of the table; `first` is its run's first place."""
+    _, ordinal, name, _, said, attempt = score
+    if type(said) is Scored:  # nearly every row: no second tuple for it
+        return (
+            first + ordinal,
+            parts[name],
+            SCORED,
+            said.value,
+            said.code,
+            said.reason,
+            said.integrity,
+            attempt,
+        )
+    return (first + ordinal, parts[name], *columns_of(said), attempt)
+
+
+def insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
+    """Insert rows; many to a statement, for each statement costs as much as two rows."""
+    if not rows:
+        return
+    one = f"({', '.join('?' * len(rows[0]))})"
+    whole = len(rows) - len(rows) % _AT_ONCE
+    db.executemany(
+        f"INSERT INTO {table} VALUES {', '.join([one] * _AT_ONCE)}",
+        [tuple(chain.from_iterable(rows[at : at + _AT_ONCE])) for at in range(0, whole, _AT_ONCE)],
+    )
+    db.executemany(f"INSERT INTO {table} VALUES {one}", rows[whole:])
 
 
 def attempt_row(run: int, part: int, attempt: Attempt) -> tuple[object, ...]:

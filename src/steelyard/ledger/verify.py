@@ -23,16 +23,16 @@ _CHECKS = (
     ),
     (
         (
-            "SELECT d.run, d.grp, d.scheme, length(d.advantages) / 8, count(r.ordinal) FROM departures d "
-            "JOIN rollouts r ON r.run = d.run AND r.grp = d.grp GROUP BY d.run, d.scheme, d.grp "
-            "HAVING length(d.advantages) != 8 * count(r.ordinal) LIMIT 20"
+            "SELECT d.run, d.grp, d.scheme, length(d.advantages) / 8, size FROM departures d JOIN "
+            "(SELECT run, grp, count(*) AS size FROM rollouts GROUP BY run, grp) USING (run, grp) "
+            "WHERE length(d.advantages) != 8 * size LIMIT 20"
         ),
         "run {}: group {} left under {} with {} advantages for {} rollouts",
     ),
     (
         (
             "SELECT run, ordinal FROM scores s WHERE NOT EXISTS "
-            "(SELECT 1 FROM rollouts r WHERE r.run = s.run AND r.ordinal = s.ordinal) LIMIT 20"
+            "(SELECT 1 FROM rollouts r WHERE r.place = s.place) LIMIT 20"
         ),
         "run {}: a score for rollout {}, which never entered",
     ),
@@ -52,10 +52,9 @@ _CHECKS = (
     ),
     (
         (
-            "SELECT d.run, d.grp, r.ordinal FROM departures d "
-            "JOIN rollouts r ON r.run = d.run AND r.grp = d.grp "
-            "JOIN parts p ON p.run = d.run WHERE NOT EXISTS (SELECT 1 FROM scores s WHERE s.run = d.run "
-            "AND s.ordinal = r.ordinal AND s.part = p.part) LIMIT 20"
+            "SELECT r.run, r.grp, r.ordinal FROM rollouts r JOIN parts p ON p.run = r.run "
+            "WHERE NOT EXISTS (SELECT 1 FROM scores s WHERE s.place = r.place AND s.part = p.part) "
+            "AND EXISTS (SELECT 1 FROM departures d WHERE d.run = r.run AND d.grp = r.grp) LIMIT 20"
         ),
         "run {}: group {} left although rollout {} had not been judged by every part",
     ),

@@ -132,8 +132,12 @@ def _sum(attempts: Sequence[Attempt]) -> dict[str, Any]:
 def _advantages(ledger: Ledger, run: Run, survey: Survey, scheme: str) -> array[float]:
     """One advantage per rollout, by ordinal."""
     found = array("d", bytes(8 * survey.rollouts))
-    for departure in ledger.departures(run, scheme):
-        start = survey.starts[departure.group]
-        for place, value in enumerate(departure.advantages):
-            found[survey.members[start + place]] = value
+    members, starts = survey.members, survey.starts
+    for group, _, advantages in ledger.departures(run, scheme):
+        rows = members[starts[group] : starts[group + 1]]
+        if rows[-1] - rows[0] == len(rows) - 1:  # they stand together
+            found[rows[0] : rows[-1] + 1] = array("d", advantages)
+        else:
+            for row, advantage in zip(rows, advantages, strict=True):
+                found[row] = advantage
     return found
