@@ -32,6 +32,7 @@ from steelyard.rewards.notation import fold, last_box, untypeset
 from steelyard.rewards.numbers import Reading, last_number, read_number
 
 MARKER = "####"
+_GOLDS = 4_096  # prepared golds that are kept: a group's rows mostly stand together, and each takes half a kB
 LONGEST = 10_000
 """Characters that an answer may have beyond its key; folding more would cost more than judging."""
 
@@ -160,7 +161,7 @@ def words(text: str) -> str:
     return joined.strip(" '\"`").removesuffix(".").strip(" '\"`") or joined
 
 
-@lru_cache(maxsize=65_536, typed=True)  # typed: 1, 1.0, True and "1" are four golds
+@lru_cache(maxsize=_GOLDS, typed=True)  # typed: 1, 1.0, True and "1" are four golds
 def text_key(gold: str | float) -> Key:
     """Prepare a gold that may be words."""
     text = gold_text(gold)
@@ -169,7 +170,7 @@ def text_key(gold: str | float) -> Key:
     return Key(text, read_number(text, alone=True), words(text), repr(text[:30]))
 
 
-@lru_cache(maxsize=65_536, typed=True)
+@lru_cache(maxsize=_GOLDS, typed=True)
 def number_key(gold: str | float) -> Key | None:
     """Prepare a gold that must be a number; `None` if it is none."""
     text = gold_text(gold)
