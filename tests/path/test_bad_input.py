@@ -96,7 +96,7 @@ def test_empty_and_closed_standard_input_are_refused(tmp_path):
         ('{"prompt": "p", "completion": "c", "answer": NaN}', "bad column", "nan"),
         ('{"prompt": "p", "completion": "c", "answer": "many"}', "bad column", "many"),
         ('{"prompt": "p", "completion": "c", "answer": ""}', "bad column", "column 'answer'"),
-        ('{"prompt": "p", "completion": ' + "[" * 5000 + "]" * 5000 + "}", "broken JSON", "too deeply"),
+        ('{"prompt": "p", "completion": ' + "[" * 100_000 + "]" * 100_000 + "}", "broken JSON", "too deeply"),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named_with_file_line_column_value_and_next_step(line, kind, says, tmp_path):
@@ -432,7 +432,7 @@ def test_a_device_is_never_replaced_by_a_file(tmp_path):
 
 # The user may not even read the interpreter's files: a first run as root imports what is needed.
 AS_NOBODY = """
-import contextlib, io, os, sys, tempfile
+import contextlib, io, os, sys, tempfile, urllib.parse
 from steelyard.cli import main
 words, folder = sys.argv[1:], tempfile.mkdtemp()
 for warm in (

@@ -119,6 +119,8 @@ def report(console: Console, summary: Summary, options: Options, taken_s: float)
     _groups(console, summary, options)
     _service_times(console, summary)
     _lengths(console, summary)
+    for doubt in summary.doubts():
+        console.print(f"\n[bold]doubt[/]: {escape(doubt)}")
 
 
 def _verdicts(console: Console, summary: Summary) -> None:

@@ -126,13 +126,7 @@ def score_file(
         stack.callback(source.close)
         progress(Progress("reading", 0, None, {}))
         found = survey(source, recipe, options.columns)
-        if source.changed():
-            raise RefusedError(
-                "the file was written to while it was read",
-                where=source.name,
-                remedy="wait for its writer to end",
-            )
-        _refuse_bad(found, recipe, options)
+        _refuse_bad(found, source, recipe, options)
         if record is None:
             record = stack.enter_context(_opened(path))
         run = _begin(record, found, recipe, options)
@@ -224,8 +218,14 @@ def _source(file: str, record: Ledger | None) -> LineSource:
     return SpoolSource(name, lambda start: record.spooled(start=start))
 
 
-def _refuse_bad(found: Survey, recipe: Recipe, options: Options) -> None:
+def _refuse_bad(found: Survey, source: LineSource, recipe: Recipe, options: Options) -> None:
     """Refuse what no row can mend, then single bad rows unless they are to be skipped."""
+    if source.changed():
+        raise RefusedError(
+            "the file was written to while it was read",
+            where=source.name,
+            remedy="wait for its writer to end",
+        )
     if not found.rollouts and not found.faults:
         raise RefusedError(
             "there is no row in it", where=found.name, remedy='a row is {"prompt": ..., "completion": ...}'

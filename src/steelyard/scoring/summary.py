@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from steelyard.advantages import SCHEMES
-from steelyard.blame import REWARD_ERROR_SHARE, SHARE_ACTS_FROM
+from steelyard.blame import REWARD_ERROR_SHARE, SHARE_ACTS_FROM, UNSCORED_SHARE
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
 from steelyard.outcome import Abstained, Scored, ScoredGroup, Unscored
@@ -98,20 +98,30 @@ class Summary:
         A share that the user stated holds for any number of rollouts; a default acts from
         `SHARE_ACTS_FROM` rollouts on and is a doubt below.
         """
-        if self.rollouts == 0:
-            return None
+        limits = {"unscored": default if stated is None else stated, "errors": REWARD_ERROR_SHARE}
         acts = self.rollouts >= SHARE_ACTS_FROM
-        limit = default if stated is None else stated
-        unscored = self.verdicts["unscored"]
-        if (acts or stated is not None) and unscored > limit * self.rollouts:
-            return f"{unscored} of {self.rollouts} rollouts are unscored (at most {limit:.1%})"
-        errors = self.codes["reward_error"]
-        if acts and errors > REWARD_ERROR_SHARE * self.rollouts:
-            return (
-                f"a reward failed on {errors} of {self.rollouts} rollouts for their content "
-                f"(at most {REWARD_ERROR_SHARE:.1%})"
-            )
+        for kind, words in self._above(limits).items():
+            if acts or (kind == "unscored" and stated is not None):
+                return words
         return None
+
+    def doubts(self) -> list[str]:
+        """What the run leaves in doubt: shares above their limits, whether they act or not."""
+        return list(self._above({"unscored": UNSCORED_SHARE, "errors": REWARD_ERROR_SHARE}).values())
+
+    def _above(self, limits: Mapping[str, float]) -> dict[str, str]:
+        unscored, errors = self.verdicts["unscored"], self.codes["reward_error"]
+        found = {}
+        if unscored > limits["unscored"] * self.rollouts:
+            found["unscored"] = (
+                f"{unscored} of {self.rollouts} rollouts are unscored (at most {limits['unscored']:.1%})"
+            )
+        if errors > limits["errors"] * self.rollouts:
+            found["errors"] = (
+                f"a reward failed on {errors} of {self.rollouts} rollouts for their content "
+                f"(at most {limits['errors']:.1%})"
+            )
+        return found
 
 
 class Counting:
