@@ -274,3 +274,11 @@ def test_a_survey_needs_no_more_of_a_recipe_than_it_says():
     )
     found, _ = look([{"prompt": "p", "completion": "c", "gold": n} for n in range(4)], asked)
     assert kinds(found) == [(2, "bad column", "gold"), (4, "bad column", "gold")]
+
+
+@pytest.mark.parametrize(("one", "other"), [([1], [True]), ({"a": 1}, {"a": 1.0}), (1, True), (0, 0.0)])
+def test_values_that_python_takes_for_equal_are_different_columns(one, other):
+    asked = SimpleNamespace(needed=["answer"], read=["answer"], lint=lambda _columns: None)
+    found, _ = look([row(answer=one), row(answer=other), row(answer=one)], asked)
+    assert list(found.members) == [0, 2, 1]
+    assert list(found.starts) == [0, 2, 3]

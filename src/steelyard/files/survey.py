@@ -305,7 +305,9 @@ class _Surveyor:
                 )
             )
             return None
-        self._last, self._last_types, self._last_group = seen, list(map(type, seen)), ordinal
+        # inside a list or an object they would pass for one another: no shortcut there
+        self._last = () if any(isinstance(value, list | dict) for value in seen) else seen
+        self._last_types, self._last_group = list(map(type, seen)), ordinal
         self._last_is_text = all(value is None or type(value) is str for value in seen)
         return ordinal
 
