@@ -238,12 +238,12 @@ def test_the_reward_names_its_rules():
         "\\boxed{C} ",
     ],
 )
-def test_a_megabyte_of_anything_is_judged_in_half_a_second(unit):
+def test_a_megabyte_of_anything_is_judged_in_linear_time(unit):
     body = unit * (1_000_000 // len(unit))
     for text in (body, f"<answer>{body}</answer>", f"\\boxed{{4}} {body}"):
         start = time.perf_counter()
         judge_choice(text, {"answer": "C"})
-        assert time.perf_counter() - start < 0.5
+        assert time.perf_counter() - start < 5  # quadratic would take minutes
 
 
 soup = st.lists(

@@ -88,7 +88,7 @@ def test_a_megabyte_is_judged_in_no_time(unit):
     text = unit * (1_000_000 // len(unit))
     start = time.perf_counter()
     judge_format(text, {})
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 5  # quadratic would take minutes
 
 
 @given(

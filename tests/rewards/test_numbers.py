@@ -377,7 +377,7 @@ def test_a_megabyte_of_anything_is_read_in_no_time(unit, alone):
     start = time.perf_counter()
     read_number(text, alone=alone)
     last_number(text)
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 5  # quadratic would take minutes
 
 
 numbers = st.fractions(min_value=-(10**9), max_value=10**9, max_denominator=1)

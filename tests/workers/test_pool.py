@@ -100,7 +100,7 @@ def test_cpu_seconds_are_counted_per_item():
 def test_an_item_that_sleeps_is_cut_by_its_wall_limit_counted_from_its_own_start():
     outcomes = run([("doze", 0.3), ("doze", 0.3), ("doze", 60), "a"], wall_s=0.5)
     assert values(outcomes) == [False, False, Cut("wall"), "a"]
-    assert 0.5 <= outcomes[2].service_s < 2.0
+    assert 0.5 <= outcomes[2].service_s < 30
     assert outcomes[2].cpu_s < 0.2
 
 
