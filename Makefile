@@ -12,7 +12,13 @@ help: ## say what can be made
 demo: $(VENV)/.package ## score examples/rollouts.jsonl and show one group
 	@mkdir -p out && rm -f out/demo.jsonl*
 	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl
-	$(BIN)/steelyard show out/demo.jsonl.ledger --group p05-1
+	@echo
+	$(BIN)/steelyard show out/demo.jsonl --group p05-1
+	@printf '%s\n' "" "The scored rows are in out/demo.jsonl, the record is out/demo.jsonl.ledger. Try next:" \
+	  "  $(BIN)/steelyard show out/demo.jsonl --row p05-7             # one completion, and why it got nothing" \
+	  "  $(BIN)/steelyard score examples/tags.jsonl --reward answer,format --out out/tags.jsonl" \
+	  "  $(BIN)/steelyard score YOUR.jsonl --reward gsm8k --column answer=YOUR_FIELD --out out/yours.jsonl" \
+	  "  $(BIN)/steelyard rewards                                     # what else there is"
 
 test: $(VENV)/.dev ## run the whole suite
 	$(BIN)/pytest
