@@ -25,7 +25,7 @@ from math import fsum, hypot, sqrt
 from typing import Literal, NamedTuple, TypeAlias
 
 from steelyard.errors import RewardError
-from steelyard.outcome import Abstained, Scored, Verdict
+from steelyard.outcome import Abstained, Scored, Unscored, Verdict
 
 Why: TypeAlias = Literal["too_few_votes", "no_spread"]
 
@@ -277,6 +277,11 @@ def gdpo(groups: Sequence[VotingGroup], weights: Mapping[str, float], /) -> list
     return [_placed(group.totals, *poll, scaled) for group, poll in zip(groups, polls, strict=True)]
 
 
+def dead(verdicts: Sequence[Verdict]) -> bool:
+    """Whether more than half of a group could not be judged: nothing is learnt from what is left."""
+    return 2 * sum(isinstance(verdict, Unscored) for verdict in verdicts) > len(verdicts)
+
+
 def _poll(verdicts: Sequence[Verdict], minimum: int, part: str = "total") -> tuple[list[float], Why | None]:
     """Deviations of the voters' rewards from their mean, and why they carry no signal if they do not."""
     rewards = [verdict.value for verdict in verdicts if isinstance(verdict, Scored)]
@@ -285,7 +290,7 @@ def _poll(verdicts: Sequence[Verdict], minimum: int, part: str = "total") -> tup
         worst = next((reward for reward in rewards if not abs(reward) <= LARGEST), norm)
         raise RewardError(part, f"rewards must be finite and within +-{LARGEST:g}, got {worst}; bound it")
     deviations = _centred(rewards)
-    if len(rewards) < minimum:
+    if len(rewards) < minimum or dead(verdicts):
         return deviations, "too_few_votes"
     if hypot(*deviations) <= ROUNDING * norm:
         return deviations, "no_spread"

@@ -4,9 +4,10 @@ No outcome that the text of a completion can bring about may be worth more to th
 failure. Being left out is worth advantage 0, which beats a wrong answer's negative one, so a
 rollout is `Unscored` only on evidence that no completion can produce:
 
-1. The failure came before the first instruction, or is the transport's: `Unscored`.
+1. The failure came before the first instruction: `Unscored`.
 2. A limit of its own was exhausted (CPU, memory, ...): the floor at once, never a second draw.
-3. Anything else is suspect: it is tried once more, in a fresh process where there is one. If it
+3. Anything else is suspect, the transport's failure (429, 5xx, TLS) included, for what is asked can
+   bring it about: it is tried once more, in a fresh process where there is one. If it
    fails again while a canary (a row of known verdict) is answered, the completion did it: the
    floor. If the canary fails too, the machinery did: `Unscored`.
 
@@ -45,6 +46,10 @@ OWN_LIMITS: Final = frozenset(
 
 DOUBTS: Final = frozenset({"reward_error", "judge_unreadable"})
 """Floors that say more about the reward than about the rollout: their share is watched."""
+
+
+REPRODUCED: Final = DOUBTS | {"reproduced", "wall_reproduced"}
+"""Codes of rollouts that were blamed because a failure came again."""
 
 
 def excused(code: str | None) -> bool:
@@ -86,7 +91,7 @@ def verdict_on(
     'reward_error'
     """
     last = failures[-1]
-    if last.boundary:
+    if last.boundary and last.end is End.NEVER_STARTED:
         return Unscored(last.boundary, last.cause)
     if last.end is End.CUT and last.limit in OWN_LIMITS:
         return Scored(floor, last.limit, last.cause)
@@ -95,14 +100,14 @@ def verdict_on(
     if canary is None:
         return Next.ASK_CANARY
     if not canary:
-        return Unscored(f"reward:{reward}", f"{last.cause}; its canary failed too")
+        return Unscored(last.boundary or f"reward:{reward}", f"{last.cause}; its canary failed too")
     return Scored(floor, _code(last), last.cause)
 
 
 def _code(last: Failure) -> str:
     if last.end is End.CUT:
         return f"{last.limit}_reproduced"
-    return "reward_error" if last.end is End.RAISED else "reproduced"
+    return "reward_error" if last.end is End.RAISED or last.boundary else "reproduced"
 
 
 class Shares:

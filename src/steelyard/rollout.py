@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -204,7 +204,7 @@ def parse_json(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
 
 
 _LONG = re.compile(rb"[0-9]{19}")
-_DEEP = 500  # brackets: what is nested deeper than about 990 can be read but not written again
+_DEEP = 500  # levels: what is nested deeper than Python's stack can be read but not written again
 
 
 def _needs_care(text: bytes) -> bool:
@@ -217,10 +217,25 @@ _BEYOND_64_BITS = 2.0**63
 def _lenient(text: bytes) -> Any:  # noqa: ANN401 - JSON is anything
     try:
         value = json.loads(text)
-        canonical_json(value)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        value = None
+    if (value is None and text.strip() != b"null") or _depth(value) > _DEEP:
+        raise ValueError(f"nested too deeply: more than {_DEEP} levels")
     return value
+
+
+def _depth(value: object) -> int:
+    """Levels of lists and objects; no recursion, for what can be read may be too deep to walk so."""
+    depth, level = 0, [value]
+    while level := [inner for one in level for inner in _inside(one)]:
+        depth += 1
+    return depth
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def content_digest(

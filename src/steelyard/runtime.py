@@ -109,8 +109,10 @@ class Runtime:
                 f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
             )
         for name, number in {"timeout_s": timeout_s, "workers": workers, "places": places}.items():
-            if number is not None and not number > 0:
-                raise RefusedError(f"it must be positive, not {number}", where=name, remedy=f"raise {name}")
+            if number is not None and not 0 < number < float("inf"):
+                raise RefusedError(
+                    f"it must be positive and finite, not {number}", where=name, remedy=f"change {name}"
+                )
         self.recipe = recipe
         self._ledger = ledger
         self._run = run

@@ -230,7 +230,7 @@ def test_a_second_score_for_a_rollout_is_not_taken_and_the_first_stands(filled):
     with Ledger(filled) as ledger:
         (run,) = ledger.runs()
         before = list(ledger.scores(run))
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(RunStoppedError, match="written down before"):
             ledger.leave(run, attempts=[attempt(50, 0)], scores=[score(0, Scored(9.0), number=50)])
         assert list(ledger.scores(run)) == before
         assert ledger.next_attempt(run) == 6  # all of the transaction went back
@@ -254,7 +254,7 @@ def test_a_resumed_run_enters_only_what_is_not_there_yet(path):
 def test_a_failed_entry_leaves_no_part_of_a_chunk(path):
     with Ledger(path) as ledger:
         run = begun(ledger)
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(RunStoppedError, match="written down before"):
             ledger.enter(run, [SCATTERED[0], SCATTERED[0]])
         assert list(ledger.heads(run)) == []
         ledger.enter(run, SCATTERED)

@@ -149,8 +149,18 @@ def test_a_column_that_no_row_has_is_refused_with_those_there_are(tmp_path):
     )
     refused(tmp_path, "--column", "answer=golden", says=["'golden' is in no row"])
     refused(
-        tmp_path, "--column", "completion=said", says=["column 'said': missing", "--column said=FIELD"][:1]
+        tmp_path,
+        "--column",
+        "completion=said",
+        says=["the columns 'said', 'answer' are in no row", "--column completion=FIELD"],
     )
+
+
+def test_a_name_for_a_field_that_no_row_has_is_refused(tmp_path):
+    write(tmp_path / "rollouts.jsonl", GOOD)
+    refused(tmp_path, "--column", "spare=odd", says=["no row has a field 'odd'", "--column spare=odd"])
+    refused(tmp_path, "--keep", "odd", says=["the field 'odd' is in no row", "--keep"])
+    refused(tmp_path, "--keep", "id", says=["the field 'id' is a column of the scored rows"])
 
 
 def test_a_column_that_some_rows_lack_is_named_row_by_row(tmp_path):
@@ -565,7 +575,7 @@ def test_a_ledger_of_another_run_is_refused_with_what_differs(change, tmp_path):
     elif change == "timeout":
         words = ["--timeout", "3"]
     else:
-        words = ["--column", "spare=odd"]
+        words = ["--column", "prompt=prompt"]
     refused(
         tmp_path, *words, reward=reward, says=["the ledger holds another run", says, "--new-run", "--ledger"]
     )

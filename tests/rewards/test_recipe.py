@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.outcome import Abstained, Part, Scored, Unscored
 from steelyard.rewards import Recipe, builtin, reward, weighted_sum
 from steelyard.rollout import Rollout
@@ -108,19 +108,17 @@ def test_an_own_combine_cannot_launder_a_missing_part_nor_unsay_a_row():
 
 
 @pytest.mark.parametrize("said", [Abstained("too long"), Unscored("x", "y"), None, float("nan"), "1", 1e300])
-def test_an_own_combine_that_returns_no_number_gives_the_floor_and_no_way_out(said):
-    verdict = total(Scored(1.0), Scored(1.0), combine=lambda _r, _said: said)
-    assert (verdict.value, verdict.code) == (-1.0, "reward_error")
-    assert verdict.reason.startswith("combine: ")
+def test_an_own_combine_that_returns_no_number_stops_the_run_for_no_number_is_safe(said):
+    with pytest.raises(RunStoppedError, match="combine failed on"):
+        total(Scored(1.0), Scored(1.0), combine=lambda _r, _said: said)
 
 
-def test_an_own_combine_that_raises_gives_the_floor():
+def test_an_own_combine_that_raises_stops_the_run_and_says_on_what():
     def divides(rollout, _verdicts):
         return 1 / (len(rollout.completion) - 1)
 
-    assert total(Scored(1.0), combine=divides) == Scored(
-        -1.0, "reward_error", "combine: ZeroDivisionError: division by zero"
-    )
+    with pytest.raises(RunStoppedError, match=r"ZeroDivisionError.*it was given"):
+        total(Scored(1.0), combine=divides)
 
 
 # --- the recipe

@@ -7,7 +7,7 @@ import pytest
 from doubles import RAISED, Double, Scripted, by_completion, groups_of, judge, judged, scheduler_of, settled
 
 from steelyard.clock import Clocks
-from steelyard.errors import JudgeError, RewardError, RunStoppedError, SuspectError
+from steelyard.errors import JudgeError, RewardError, RunStoppedError, SandboxError, SuspectError
 from steelyard.outcome import Abstained, End, Failure, How, Part, Score, Scored, Takes, Unscored
 from steelyard.testing import FakeClock
 
@@ -131,21 +131,60 @@ def test_judged_rows_that_all_fail_again_show_that_the_machinery_is_down():
     assert [outcome.verdicts()[name] for name in ("a0", "a1", "a2")] == [Scored(1.0)] * 3
 
 
-def test_an_infrastructure_error_is_unscored_at_once_without_a_second_attempt():
+def test_a_service_that_fails_once_is_asked_again_and_its_answer_counts():
+    calls = []
+
+    async def ask(rollout, _context):
+        calls.append(rollout.completion)
+        if calls == ["a0", "a1"]:
+            raise JudgeError("judge:tone", "429, retry after 30 s", clocks=Clocks(spawn_s=0.5))
+        return 1.0
+
+    outcome = judged(groups_of(2), Double(ask))
+    assert outcome.verdicts()["a1"] == Scored(1.0)
+    assert calls == ["a0", "a1", "a1"]
+    first, second = (attempt for attempt in outcome.attempts if attempt.first == 1)
+    assert (first.end, first.clocks.spawn_s) == (End.LOST, 0.5)
+    assert first.evidence == {"cause": "429, retry after 30 s", "boundary": "judge:tone"}
+    assert second.end is End.FINISHED
+
+
+def test_a_text_on_which_a_service_always_fails_gets_the_floor_while_the_canary_is_answered():
+    async def ask(rollout, _context):
+        if rollout.completion == "a1":
+            raise JudgeError("judge:tone", "500")
+        return 1.0
+
+    verdict = judged(groups_of(2), Double(ask)).verdicts()["a1"]
+    assert (verdict.value, verdict.code) == (0.0, "reward_error")
+
+
+def test_a_service_that_fails_everyone_by_now_is_unscored():
+    down = []
+
+    async def ask(rollout, _context):
+        if rollout.completion == "a1":
+            down.append(True)
+        if down:
+            raise JudgeError("judge:tone", "503")
+        return 1.0
+
+    verdict = judged(groups_of(2), Double(ask)).verdicts()["a1"]
+    assert verdict == Unscored("judge:tone", "503; its canary failed too")
+
+
+def test_a_boundary_that_fails_before_the_first_instruction_is_unscored_at_once():
     calls = []
 
     async def ask(rollout, _context):
         calls.append(rollout.completion)
         if rollout.completion == "a1":
-            raise JudgeError("judge:tone", "429, retry after 30 s", clocks=Clocks(spawn_s=0.5))
+            raise SandboxError("sandbox:bubblewrap", "no slot")
         return 1.0
 
     outcome = judged(groups_of(2), Double(ask))
-    assert outcome.verdicts()["a1"] == Unscored("judge:tone", "429, retry after 30 s")
+    assert outcome.verdicts()["a1"] == Unscored("sandbox:bubblewrap", "no slot")
     assert calls == ["a0", "a1"]
-    (attempt,) = [attempt for attempt in outcome.attempts if attempt.first == 1]
-    assert (attempt.end, attempt.clocks.spawn_s) == (End.NEVER_STARTED, 0.5)
-    assert attempt.evidence == {"cause": "429, retry after 30 s", "boundary": "judge:tone"}
 
 
 def test_an_outage_from_the_first_rollout_on_is_unscored_and_blames_no_reward():

@@ -174,7 +174,7 @@ def test_a_part_that_was_never_called_has_no_times(record):
         (9, 1, 0, 0.0, "1 of 10"),
         (10, 0, 0, 0.0, None),
         (243, 13, 0, 1.0, None),
-        (256, 0, 2, None, "a reward failed on 2 of 256 rollouts for their content (at most 0.5%)"),
+        (256, 0, 2, None, "a reward failed twice on 2 of 256 rollouts, which got its floor (at most 0.5%)"),
         (256, 0, 1, None, None),
         (255, 0, 9, None, None),
     ],
@@ -182,7 +182,8 @@ def test_a_part_that_was_never_called_has_no_times(record):
 def test_a_share_above_what_is_stated_is_said(scored, unscored, errors, stated, says):
     summary = Summary(
         verdicts=Counter(scored=scored, unscored=unscored),
-        codes=Counter(reward_error=errors) if errors else Counter(),
+        errors=errors,
+        reproduced=errors,
     )
     said = summary.excess(stated, 0.05)
     assert said is None if says is None else says in said

@@ -72,6 +72,10 @@ ColumnOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=FIELD", help="The file's word for a column, as in answer=gold. Repeatable."),
 ]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD[,FIELD...]", help="Fields of the input that the scored rows carry along."),
+]
 BadRowsOption = Annotated[
     BadRows, typer.Option(help="A file with bad rows is refused, or its other rows are scored.")
 ]
@@ -112,6 +116,7 @@ def score(
     ledger: LedgerOption = None,
     advantage: AdvantageOption = Scheme.grpo,
     column: ColumnOption = None,
+    keep: KeepOption = None,
     bad_rows: BadRowsOption = BadRows.refuse,
     timeout: TimeoutOption = None,
     workers: WorkersOption = None,
@@ -129,7 +134,7 @@ def score(
     from steelyard.cli.score import run
     from steelyard.scoring import Options
 
-    names = [name.strip() for some in reward for name in some.split(",") if name.strip()]
+    names = _split(reward)
     options = Options(
         columns=_columns(column or []),
         advantage=advantage.value,
@@ -138,6 +143,7 @@ def score(
         workers=workers,
         places=concurrency,
         new_run=new_run,
+        keep=tuple(_split(keep or [])),
     )
     raise typer.Exit(run(file, names, out, ledger, options, max_unscored=max_unscored, quiet=quiet))
 
@@ -160,7 +166,7 @@ def show(
         typer.Option(metavar="ID", help="One rollout with its texts, reasons, attempts and clocks."),
     ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="The rollouts that could not be judged, and why.")
+        bool, typer.Option("--why", help="Rollouts not judged, or judged by how they failed.")
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check the record against itself.")] = False,
 ) -> None:
@@ -175,9 +181,13 @@ def show(
         elif group is not None:
             words.group(record, group)
         elif why:
-            words.unscored(record)
+            words.failed(record)
         else:
             words.runs(record)
+
+
+def _split(given: list[str]) -> list[str]:
+    return [name.strip() for some in given for name in some.split(",") if name.strip()]
 
 
 def _columns(given: list[str]) -> dict[str, str]:

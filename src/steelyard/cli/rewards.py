@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from steelyard.cli.words import console, plain
 from steelyard.rewards import BUILTIN
 
 
@@ -16,10 +15,10 @@ def listing() -> None:
     )
     for one in BUILTIN.values():
         columns = ", ".join(one.make("").columns) or "-"
-        table.add_row(one.name, escape(one.summary), one.values, columns, escape(one.variants) or "-")
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(
+        table.add_row(one.name, plain(one.summary), one.values, columns, plain(one.variants) or "-")
+    words = console()
+    words.print(table)
+    words.print(
         "\nYour own: --reward package.module:function or path/to/file.py:function; its parameters "
         "name what it reads (completion, prompt, rollout, or a column), it returns a number.",
         style="dim",

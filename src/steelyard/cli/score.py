@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from steelyard.blame import UNSCORED_SHARE
+from steelyard.cli.words import console, plain
 from steelyard.outcome import Part
 from steelyard.rewards import Recipe, find
 from steelyard.scoring import Options, Summary, ledger_of, score_file
@@ -37,13 +37,12 @@ def run(
 ) -> int:
     """Score a file; return the exit code."""
     gc.set_threshold(50_000)  # the process ends with the command, and the pipe makes next to no cycles
-    console = Console(stderr=True, highlight=False)
     recipe = Recipe(tuple(Part(find(name)) for name in rewards))
     record = ledger or ledger_of(out)
     started = time.monotonic()
     try:
         with ExitStack() as stack:
-            bar = None if quiet else stack.enter_context(_Bar(console))
+            bar = None if quiet else stack.enter_context(_Bar(console(stderr=True)))
             show = bar.show if bar else lambda _far: None
             summary = score_file(file, recipe, out, ledger=record, options=options, progress=show)
     except KeyboardInterrupt:
@@ -51,10 +50,10 @@ def run(
         return INTERRUPTED
     taken_s = time.monotonic() - started
     if not quiet:
-        words = Console(highlight=False)
+        words = console()
         report(words, summary, options, taken_s)
-        words.print(f"\nscored rows: [bold]{escape(str(out))}[/]   record: [bold]{escape(str(record))}[/]")
-        words.print(f"next: steelyard show {escape(str(record))} --group ID, or --row ID", style="dim")
+        words.print(f"\nscored rows: [bold]{plain(str(out))}[/]   record: [bold]{plain(str(record))}[/]")
+        words.print(f"next: steelyard show {plain(str(record))} --group ID, or --row ID", style="dim")
     excess = summary.excess(max_unscored, UNSCORED_SHARE)
     if excess is None:
         return 0
@@ -120,7 +119,7 @@ def report(console: Console, summary: Summary, options: Options, taken_s: float)
     _service_times(console, summary)
     _lengths(console, summary)
     for doubt in summary.doubts():
-        console.print(f"\n[bold]doubt[/]: {escape(doubt)}")
+        console.print(f"\n[bold]doubt[/]: {plain(doubt)}")
 
 
 def _verdicts(console: Console, summary: Summary) -> None:
@@ -132,10 +131,10 @@ def _verdicts(console: Console, summary: Summary) -> None:
     if summary.verdicts["abstained"]:
         table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
     for place, (why, count) in enumerate(summary.whys.most_common(5)):
-        table.add_row("" if place else "unscored", f"{count:,} ({count / total:.1%})", escape(why))
+        table.add_row("" if place else "unscored", f"{count:,} ({count / total:.1%})", plain(why))
     if summary.skipped:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.faults.items())
-        table.add_row("skipped", f"{summary.skipped:,}", f"no rollouts: {escape(kinds)}")
+        table.add_row("skipped", f"{summary.skipped:,}", f"no rollouts: {plain(kinds)}")
     console.print(table)
 
 
@@ -155,7 +154,7 @@ def _groups(console: Console, summary: Summary, options: Options) -> None:
     )
     for line in summary.groups:
         numbers = [_number(value) for value in (line.mean, line.lowest, line.highest)]
-        table.add_row(escape(_cut(str(line.id), 40)), str(line.size), str(line.votes), *numbers)
+        table.add_row(plain(_cut(str(line.id), 40)), str(line.size), str(line.votes), *numbers)
     console.print(f"[dim]{title}[/]")
     console.print(table)
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from steelyard.blame import excused
+from steelyard.cli.words import console, plain
 from steelyard.errors import RefusedError
 from steelyard.ledger import Entered, Ledger, Run
 from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
@@ -46,14 +46,14 @@ def runs(ledger: Ledger) -> None:
         table.add_row(
             str(run.number),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began_unix)),
-            escape(str(run.spec.get("name", ""))),
+            plain(str(run.spec.get("name", ""))),
             ", ".join(run.parts),
             f"{entered:,} of {run.spec.get('rollouts', entered):,}",
             ", ".join(f"{count:,} {word}" for word, count in verdicts.items()),
         )
-    console = _console()
-    console.print(table)
-    console.print("next: --group ID, --row ID, --why, --verify", style="dim")
+    words = console()
+    words.print(table)
+    words.print("next: --group ID, --row ID, --why, --verify", style="dim")
 
 
 def group(ledger: Ledger, name: str) -> None:
@@ -69,12 +69,12 @@ def group(ledger: Ledger, name: str) -> None:
         for part, verdict in said[one.ordinal].items():
             value, code, reason = _told(verdict)
             numbers = [f"{values[place]:+.4f}" for values in advantages.values()]
-            label = escape(str(one.id)) + (f" · {part}" if len(run.parts) > 1 else "")
-            table.add_row(label, _word(verdict), value, *numbers, code, escape(reason))
-    console = _console()
-    console.print(escape(_text(members[0].rollout(run).prompt)[:600]))
-    console.print()
-    console.print(table)
+            label = plain(str(one.id)) + (f" · {part}" if len(run.parts) > 1 else "")
+            table.add_row(label, _word(verdict), value, *numbers, code, plain(reason))
+    words = console()
+    words.print(plain(_text(members[0].rollout(run).prompt)[:600]))
+    words.print()
+    words.print(table)
 
 
 def row(ledger: Ledger, name: str) -> None:
@@ -82,48 +82,48 @@ def row(ledger: Ledger, name: str) -> None:
     run = _runs(ledger)[-1]
     one = _find(ledger, run, name)
     rollout = one.rollout(run)
-    console = _console()
+    words = console()
     for title, text in (("prompt", rollout.prompt), ("completion", rollout.completion)):
-        console.print(f"[bold]{title}[/]")
-        console.print(escape(_text(text)[:_TEXT]))
-    console.print("[bold]columns[/]")
+        words.print(f"[bold]{title}[/]")
+        words.print(plain(_text(text)[:_TEXT]))
+    words.print("[bold]columns[/]")
     for column, value in rollout.columns.items():
-        console.print(f"  {escape(column)}: {escape(repr(value)[:300])}")
-    console.print("[bold]verdicts[/]")
+        words.print(f"  {plain(column)}: {plain(repr(value)[:300])}")
+    advantages = {d.scheme: d.advantages[one.place] for d in ledger.departed_group(run, one.group)}
+    told = ", ".join(f"{value:+.4f} ({scheme})" for scheme, value in advantages.items()) or "none yet"
+    words.print(f"[bold]group[/] {one.group}, index {one.place}; advantage {told}")
+    words.print("[bold]verdicts[/]")
     for part, verdict in _verdicts(ledger, run, [one])[one.ordinal].items():
         value, code, reason = _told(verdict)
-        console.print(f"  {part}: {_word(verdict)} {value} {code} {escape(reason)}".rstrip())
-    console.print("[bold]attempts[/]")
+        words.print(f"  {part}: {_word(verdict)} {value} {code} {plain(reason)}".rstrip())
+    words.print("[bold]attempts[/]")
     for attempt in ledger.attempts(run, ordinal=one.ordinal):
-        console.print(escape(_attempt(attempt)))
+        words.print(plain(_attempt(attempt)))
 
 
-def unscored(ledger: Ledger) -> None:
-    """Print the rollouts that could not be judged, and why."""
+def failed(ledger: Ledger) -> None:
+    """Print the rollouts that could not be judged, or were judged by how they failed, and why."""
     run = _runs(ledger)[-1]
-    table = Table("row", "part", "boundary", "cause", box=None, pad_edge=False, header_style="bold")
+    table = Table("row", "part", "verdict", "why", box=None, pad_edge=False, header_style="bold")
     names = {place: name for name, place in run.parts.items()}
     ids = {ordinal: name for ordinal, _, _, name in ledger.heads(run)}
     for ordinal, part, verdict, _ in ledger.scores(run):
-        if isinstance(verdict, Unscored):
-            name, cause = str(ids[ordinal]), verdict.cause
-            table.add_row(escape(name), names[part], escape(verdict.boundary), escape(cause))
-    console = _console()
-    console.print(table if table.row_count else "every rollout was judged")
+        _, code, why = _told(verdict)
+        if isinstance(verdict, Unscored) or excused(code):
+            table.add_row(
+                plain(str(ids[ordinal])), names[part], f"{_word(verdict)} {code}".strip(), plain(why)
+            )
+    console().print(table if table.row_count else "every rollout was judged")
 
 
 def faults(ledger: Ledger) -> int:
     """Print what is wrong with a ledger; return the exit code."""
     found = ledger.verify()
-    console = _console()
+    words = console()
     for fault in found:
-        console.print(escape(fault))
-    console.print("the record is sound" if not found else f"{len(found)} faults")
+        words.print(plain(fault))
+    words.print("the record is sound" if not found else f"{len(found)} faults")
     return 1 if found else 0
-
-
-def _console() -> Console:
-    return Console(highlight=False)
 
 
 def _runs(ledger: Ledger) -> list[Run]:

@@ -1,7 +1,8 @@
 """Look at a whole file before anything is judged: its faults, its groups, its digest.
 
 One pass, and a few bytes a row are kept: where the line stands, and which group it belongs to. Rows
-group by the `group` column, or else by prompt and every column that the recipe reads.
+group by the `group` column, or else by prompt, training step (a column `step`, if there is one) and
+every column that the recipe reads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from steelyard.files.source import LineSource
 from steelyard.rollout import Group, canonical_json, final_text, from_record, parse_json
 
 _SHOWN = 20  # faults kept with their place; the rest is counted
+_TOLD = 10_000  # lines between two words about how far it is
+_ARRAY = "for one JSON array: jq -c '.[]' FILE"
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -108,7 +111,12 @@ class Survey:
             self.faults.append(fault)
 
 
-def survey(source: LineSource, asked: Asked, names: Mapping[str, str]) -> Survey:
+def survey(
+    source: LineSource,
+    asked: Asked,
+    names: Mapping[str, str],
+    progress: Callable[[int], None] = lambda _lines: None,
+) -> Survey:
     """Read a file whole: all its faults, its groups and its digest.
 
     Parameters
@@ -119,12 +127,14 @@ def survey(source: LineSource, asked: Asked, names: Mapping[str, str]) -> Survey
         The columns that the recipe needs, and its lint.
     names
         Our column names to the file's, where they differ.
+    progress
+        Told how many lines were read, now and then.
     """
-    found = _Surveyor(source, asked, names, frozenset()).run()
+    found = _Surveyor(source, asked, names, frozenset()).run(progress)
     doubled = found.doubled()
     if doubled:
-        faults = _duplicates(source, doubled, found.field("id"))
-        found = _Surveyor(source, asked, names, frozenset(fault.line for fault in faults)).run()
+        faults = _duplicates(source, doubled, found.field("id"), found.report.lines)
+        found = _Surveyor(source, asked, names, frozenset(fault.line for fault in faults)).run(progress)
         for fault in faults:
             found.report.note(fault)
         found.report.skipped += len(faults)
@@ -169,8 +179,8 @@ class _Surveyor:
         self._asked = asked
         self._names = names
         self._drop = drop
-        self._id, self._group, self._prompt, self._completion = map(
-            self.field, ("id", "group", "prompt", "completion")
+        self._id, self._group, self._prompt, self._completion, self._step = map(
+            self.field, ("id", "group", "prompt", "completion", "step")
         )
         self._read = [self.field(column) for column in asked.read]
         self._needed = [(column, self.field(column)) for column in asked.needed]
@@ -188,13 +198,15 @@ class _Surveyor:
         """The file's word for a column."""
         return self._names.get(name, name)
 
-    def run(self) -> _Surveyor:
+    def run(self, progress: Callable[[int], None]) -> _Surveyor:
         """Read every line."""
         hasher = sha256()  # three times as fast as blake2b where the processor has SHA instructions
         for number, (place, line) in enumerate(self._source.lines(), start=1):
             hasher.update(line)
             if number not in self._drop:
                 self._line(number, place, line)
+            if number % _TOLD == 0:
+                progress(number)
         self.report.digest = hasher.hexdigest()
         self._gather()
         return self
@@ -210,8 +222,13 @@ class _Surveyor:
             return
         report = self.report
         if type(record) is not dict:
-            self._skip(Fault("not an object", number, "", _short(record), "a row is an object: {...}"))
+            remedy = _ARRAY if type(record) is list else "a row is an object: {...}"
+            self._skip(Fault("not an object", number, "", _short(record), remedy))
             return
+        shape = tuple(record)
+        if shape != self._shape:
+            report.fields.update(shape)
+            self._shape = shape
         get: Callable[[str], Any] = record.get
         name, group, prompt, completion = (
             get(self._id),
@@ -229,14 +246,11 @@ class _Surveyor:
             self._skip(Fault("wrong type", number, self._id, _short(name), "text that UTF-8 can hold"))
             return
         name = number if name is None else name
-        ordinal = self._group_ordinal(number, record, name, (group, prompt, *[get(c) for c in self._read]))
+        seen = (group, prompt, get(self._step), *[get(c) for c in self._read])
+        ordinal = self._group_ordinal(number, record, name, seen)
         if ordinal is None:
             report.skipped += 1
             return
-        shape = tuple(record)
-        if shape != self._shape:
-            report.fields.update(shape)
-            self._shape = shape
         report.places.append(place)
         report.lines.append(number)
         report.lengths.append(len(completion) if plain else len(final_text(completion)))
@@ -251,10 +265,16 @@ class _Surveyor:
     def _bad_line(self, number: int, line: bytes, error: ValueError) -> None:
         kind = "broken JSON"
         why, remedy = f"not JSON ({error}): {_short(line)}", "mend or remove the line"
-        if isinstance(error, UnicodeDecodeError):
+        if isinstance(error, UnicodeDecodeError) and not line.startswith(b"\x1f\x8b"):
             why, remedy = f"not UTF-8 ({error.reason} at byte {error.start})", "write the file as UTF-8"
+        elif number == 1 and line.startswith((b"\x1f\x8b", b"PAR1")):
+            what, how = ("gzip", "zcat") if line.startswith(b"\x1f") else ("Parquet", "a converter")
+            why, remedy = (
+                f"this is {what}, not JSON Lines",
+                f"pipe it through {how}, or name a file that ends in .gz",
+            )
         elif number == 1 and line.lstrip().startswith(b"["):
-            why, remedy = f"not one JSON value: {_short(line)}", "for one JSON array: jq -c '.[]' FILE"
+            why, remedy = f"not one JSON value: {_short(line)}", _ARRAY
         elif not line.endswith(b"\n"):  # only the last line can lack its end
             kind, remedy = "torn last line", "its writer was cut: complete or remove the line"
         self._skip(Fault(kind, number, "", why, remedy))
@@ -279,13 +299,13 @@ class _Surveyor:
     ) -> int | None:
         """Find the row's group, or make it; a row whose columns are bad is noted, once a group.
 
-        `seen` is the row's group, its prompt, and the columns that the recipe reads.
+        `seen` is the row's group, its prompt, its step, and the columns that the recipe reads.
         """
         # rows of a group mostly stand together; 1, 1.0 and True are equal in Python, and three answers
         if seen == self._last and (self._last_is_text or list(map(type, seen)) == self._last_types):
             return self._last_group
         given = seen[0]
-        digest = blake2b(canonical_json(seen[1:] if given is None else seen[2:]), digest_size=16).digest()
+        digest = blake2b(canonical_json(seen[1:] if given is None else seen[3:]), digest_size=16).digest()
         key: object = digest if given is None else (type(given), given)
         ordinal = self._ordinals.get(key)
         if ordinal is None:
@@ -350,20 +370,20 @@ class _Surveyor:
         return found
 
 
-def _duplicates(source: LineSource, doubled: set[int], id_field: str) -> list[Fault]:
-    """Every row whose id an earlier row has."""
+def _duplicates(source: LineSource, doubled: set[int], id_field: str, accepted: Sequence[int]) -> list[Fault]:
+    """Every rollout whose id an earlier rollout has; `accepted` are the lines that are rollouts."""
     first: dict[tuple[type, object], int] = {}
     faults = []
+    rollouts = iter(accepted)
+    due = next(rollouts, None)
     for number, (_, line) in enumerate(source.lines(), start=1):
-        try:
-            record = parse_json(line.removeprefix(_UTF8_BOM))
-        except ValueError:
+        if number != due:
             continue
-        if not isinstance(record, dict):
-            continue
+        due = next(rollouts, None)
+        record = parse_json(line.removeprefix(_UTF8_BOM))
         name = record.get(id_field)
         name = number if name is None else name
-        if not isinstance(name, str | int) or hash(name) not in doubled:
+        if hash(name) not in doubled:
             continue
         earlier = first.setdefault((type(name), name), number)
         if earlier != number:

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -158,6 +158,14 @@ class Ledger:
         if self._lock is not None:
             self._lock.release()
 
+    def discard(self) -> None:
+        """Close the file and remove it, while nobody else can have opened it to write."""
+        self._db.close()
+        for one in (self.path, *(Path(f"{self.path}{suffix}") for suffix in _BESIDE)):
+            with suppress(OSError):  # Windows keeps the lock's file while it is held
+                one.unlink()
+        self.close()
+
     # Runs
 
     def runs(self) -> list[Run]:
@@ -246,7 +254,7 @@ class Ledger:
         if not (attempts or scores or departures):
             return
         number, parts, first = run.number, run.parts, first_place(run.number)
-        left = [(number, scheme, group, array("d", values).tobytes()) for group, scheme, values in departures]
+        left = [(number, group, scheme, array("d", values).tobytes()) for group, scheme, values in departures]
         with self._transaction():
             insert(self._db, "attempts", [attempt_row(number, parts[one.part], one) for one in attempts])
             insert(self._db, "scores", [score_row(first, parts, score) for score in scores])
@@ -423,6 +431,11 @@ class Ledger:
                     self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
+        except sqlite3.IntegrityError as error:
+            raise RunStoppedError(
+                f"{self.path}: a rollout or verdict was written down before under the same ordinal ({error})"
+                "\n  next: give every rollout and group of a run an ordinal of its own, also in later steps"
+            ) from error
         except sqlite3.OperationalError as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")

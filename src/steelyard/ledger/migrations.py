@@ -54,9 +54,9 @@ STEPS: tuple[tuple[str, str], ...] = (
             PRIMARY KEY (place, part)
         ) WITHOUT ROWID;
         CREATE TABLE departures (
-            run INTEGER NOT NULL, scheme TEXT NOT NULL, grp INTEGER NOT NULL,
+            run INTEGER NOT NULL, grp INTEGER NOT NULL, scheme TEXT NOT NULL,
             advantages BLOB NOT NULL,    -- doubles, one per rollout of the group, in input order
-            PRIMARY KEY (run, scheme, grp)
+            PRIMARY KEY (run, grp, scheme)
         ) WITHOUT ROWID;
         CREATE TABLE spool (line INTEGER PRIMARY KEY, content BLOB NOT NULL);
         """,

@@ -29,7 +29,7 @@ _VULGAR = re.compile("[½⅓¼¾⅐-⅞↉]")
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 _SPECIAL = re.compile(r"<\|[^<>|]{0,40}\|>")
-_DEGREE = re.compile(r"\^\s*\{?\s*\\circ\b\s*\}?")
+_DEGREE = re.compile(r"\^\s*(?:\{\s*)?\\circ\b\s*\}?")
 _ASIDE = re.compile(r"(?<=\s)–(?=\s[A-Za-z]{2})")
 _HTML = re.compile(r"</?[A-Za-z][^<>]{0,30}>")
 _STRUCK = re.compile(r"~~[^~]*~~")
@@ -46,7 +46,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
 _BRACE = re.compile(r"[{}]")
 _JOINED = re.compile(r"\}\s*\$*\s*(?:,|;|\band\b|\bor\b|,\s*(?:and|or))\s*\$*\s*\Z")
 _FRACTION = re.compile(
-    r"\\[dtc]?frac\s*(?:\{\s*(-?)([\d,.\s]+)\}\s*\{\s*([\d,.\s]+)\}|(\d)\s*(\d)|(\d)\s*\{(\d+)\})", re.ASCII
+    r"\\[dtc]?frac\s*(?:\{\s*(-?)([\d,.][\d,.\s]*)\}\s*\{\s*([\d,.][\d,.\s]*)\}|(\d)\s*(\d)|(\d)\s*\{(\d+)\})",
+    re.ASCII,
 )
 _COMMANDS = {
     **dict.fromkeys([r"\times", r"\cdot"], " * "),

@@ -32,6 +32,7 @@ from steelyard.outcome import Context, How, Scored, Takes, as_judgement
 from steelyard.rollout import Rollout, Text, final_text
 
 _GIVEN = ("rollout", "prompt", "completion", "context", "files", "state")
+_FOREIGN = ("completions", "prompts", "solution_str")  # TRL's and verl's
 _NAMES = ("id", "group")  # of the row, not of what is judged: equal contents get equal verdicts
 
 _here = {"in_worker": False}  # whether this process is a worker: one must never start workers of its own
@@ -203,6 +204,14 @@ def _make(
             remedy=f"name plain parameters: {', '.join(_GIVEN)}, or columns",
         )
     given = tuple(p for p in parameters if p.kind is not p.VAR_KEYWORD)
+    foreign = next((p.name for p in given if p.name in _FOREIGN), None)
+    if foreign is not None:
+        raise RefusedError(
+            f"the parameter {foreign} is another framework's: one call judges one completion here",
+            where=where,
+            remedy="name its parameters completion, prompt, and the columns it reads, as in "
+            "def f(completion, answer): return other(...)",
+        )
     name_of_row = next((p.name for p in given if p.name in _NAMES), None)
     if name_of_row is not None:
         raise RefusedError(
@@ -220,11 +229,20 @@ def _make(
         lowest,
         target or _target(function),
         tuple(column for column in needed if column not in _GIVEN),
-        f"{its_name}/{fingerprint(function, fault, lowest)}",
+        f"{its_name}/{fingerprint(function, fault, lowest, _file_text(function))}",
         How.ASYNC if awaited else How.WORKER,
         fault=fault,
         given=given,
     )
+
+
+def _file_text(function: Callable[..., Any]) -> str | None:
+    """Everything in the function's file: a constant or a helper beside it changes verdicts, too."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(function))
+        return None if file is None else Path(file).read_text(errors="replace")
+    except (TypeError, OSError, ValueError):
+        return None
 
 
 def _target(function: Callable[..., Any]) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from steelyard.errors import RefusedError, describe
+from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict, as_judgement
 from steelyard.rewards.own import fingerprint
 from steelyard.rollout import Rollout, canonical_json
@@ -170,8 +170,12 @@ class Recipe:
             return summed
         try:
             return as_judgement(self.combine(rollout, verdicts))
-        except Exception as error:  # noqa: BLE001 - it is pure: what it raises, it raises for this content
-            return Scored(self.floor, "reward_error", f"combine: {describe(error)}")
+        except Exception as error:
+            # no number is safe here: the parts' floor may be more than what combine gives a wrong answer
+            raise RunStoppedError(
+                f"combine failed on {rollout.where}: {describe(error)}; it was given {dict(verdicts)}"
+                "\n  next: let it return a number for whatever the parts say, and run again"
+            ) from error
 
 
 def _digest(function: Callable[..., object] | None) -> str:

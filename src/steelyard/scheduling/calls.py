@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from steelyard.clock import Clock, Clocks, Seconds
-from steelyard.errors import InfraError, RewardError, SuspectError, describe, printable
+from steelyard.errors import InfraError, RewardError, SandboxError, SuspectError, describe, printable
 from steelyard.outcome import LARGEST, Called, Context, End, Failure, Reward, Scored, Takes, as_judgement
 from steelyard.rollout import Rollout
 
@@ -148,7 +148,9 @@ class AsyncCaller:
         except InfraError as error:
             if error.clocks is not None:
                 context.report(error.clocks)
-            failure = Failure(End.NEVER_STARTED, printable(error.cause), boundary=error.boundary)
+            # a sandbox fails before the candidate runs; a service was sent what it fails on
+            end = End.NEVER_STARTED if isinstance(error, SandboxError) else End.LOST
+            failure = Failure(end, printable(error.cause), boundary=error.boundary)
         except SuspectError as error:
             if error.clocks is not None:
                 context.report(error.clocks)

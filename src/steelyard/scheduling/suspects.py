@@ -146,6 +146,9 @@ async def settle(
         failures.append(again)
         verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
     if verdict is Next.ASK_CANARY:
+        last = failures[-1]
+        if last.boundary and not witness.row:  # down from the first rollout on: nobody is to blame
+            return [Unscored(last.boundary, last.cause)] * len(rollouts)
         verdict = verdict_on(failures, reward=reward.name, floor=reward.floor, canary=await witness.sound())
     if isinstance(verdict, Next):  # pragma: no cover - the law always decides once the canary was asked
         raise TypeError(verdict)

@@ -35,8 +35,10 @@ from steelyard.rewards import Recipe
 from steelyard.rewards.own import refuse_in_worker
 from steelyard.rollout import Group, canonical_json
 from steelyard.runtime import CHUNK, PLACES, Runtime
-from steelyard.scoring.rows import in_chunks, scored_lines
+from steelyard.scoring.rows import OUT_COLUMNS, in_chunks, scored_lines
 from steelyard.scoring.summary import Counting, Summary
+
+_TOLD = 10_000  # rows between two words about how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Options:
         As in `Runtime`.
     new_run
         Begin afresh beside what the ledger holds.
+    keep
+        Fields of the input that the scored rows carry along.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +71,7 @@ class Options:
     workers: int | None = None
     places: int = PLACES
     new_run: bool = False
+    keep: tuple[str, ...] = ()
 
 
 class Progress(NamedTuple):
@@ -80,11 +85,11 @@ class Progress(NamedTuple):
 
 
 def score_file(
-    file: str,
+    file: str | Path,
     recipe: Recipe,
-    out: Path,
+    out: str | Path,
     *,
-    ledger: Path | None = None,
+    ledger: str | Path | None = None,
     options: Options | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> Summary:
@@ -113,8 +118,8 @@ def score_file(
         Later: the disk is full, or a reward cannot judge anything. The same call continues.
     """
     refuse_in_worker("score_file")
-    options = options or Options()
-    path = ledger if ledger is not None else ledger_of(out)
+    file, out, options = str(file), Path(out), options or Options()
+    path = ledger_of(out) if ledger is None else Path(ledger)
     _refuse_mix_ups(file, out, path)
     target = ScoredFile(out)
     with ExitStack() as stack:
@@ -125,7 +130,7 @@ def score_file(
         source = _source(file, record)
         stack.callback(source.close)
         progress(Progress("reading", 0, None, {}))
-        found = survey(source, recipe, options.columns)
+        found = survey(source, recipe, options.columns, _reading(progress))
         _refuse_bad(found, source, recipe, options)
         if record is None:
             record = stack.enter_context(_opened(path))
@@ -134,8 +139,8 @@ def score_file(
         judging = _Judging(record, run, recipe, options, counting)
         asyncio.run(judging.judge(_as_surveyed(source, found), progress))
         judging.of_the_batch()
-        progress(Progress("writing", 0, found.rollouts, {}))
-        target.write(in_chunks(scored_lines(record, run, recipe, found, options.advantage)))
+        lines = scored_lines(record, run, recipe, found, options.advantage, keep=options.keep)
+        target.write(in_chunks(_counted(lines, found.rollouts, progress)))
         record.forget_spool()
         return counting.finish(record, run)
 
@@ -147,8 +152,19 @@ def ledger_of(out: Path) -> Path:
 
 
 def _refuse_nameless(option: str, path: Path) -> None:
-    if not path.name:
+    if path.name in {"", "-"}:
         raise RefusedError(f"{str(path)!r} names no file", where=option, remedy=f"name a file with {option}")
+
+
+def _reading(progress: Callable[[Progress], None]) -> Callable[[int], None]:
+    return lambda lines: progress(Progress("reading", lines, None, {}))
+
+
+def _counted(lines: Iterator[bytes], total: int, progress: Callable[[Progress], None]) -> Iterator[bytes]:
+    for done, line in enumerate(lines):
+        if done % _TOLD == 0:
+            progress(Progress("writing", done, total, {}))
+        yield line
 
 
 def _as_surveyed(source: LineSource, found: Survey) -> Iterator[Group]:
@@ -195,20 +211,15 @@ _BESIDE = (".lock", "-wal", "-shm", "-journal")  # what stands beside a ledger w
 def _opened(path: Path) -> Iterator[Ledger]:
     """Open the ledger; one that was made here and holds no run goes again, and so does a refused spool."""
     new = not path.exists()
-    empty = False
-    try:
-        with Ledger(path) as record:
-            try:
-                yield record
-            except RefusedError:
-                record.forget_spool()
-                raise
-            finally:
-                empty = new and not record.runs()
-    finally:
-        if empty:
-            for suffix in ("", *_BESIDE):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
+    with Ledger(path) as record:
+        try:
+            yield record
+        except RefusedError:
+            record.forget_spool()
+            raise
+        finally:
+            if new and not record.runs():
+                record.discard()
 
 
 def _source(file: str, record: Ledger | None) -> LineSource:
@@ -230,14 +241,7 @@ def _refuse_bad(found: Survey, source: LineSource, recipe: Recipe, options: Opti
         raise RefusedError(
             "there is no row in it", where=found.name, remedy='a row is {"prompt": ..., "completion": ...}'
         )
-    for column in recipe.needed:
-        its_field = options.columns.get(column, column)
-        if found.rollouts and its_field not in found.fields:
-            raise RefusedError(
-                f"the column {its_field!r} is in no row; there are {', '.join(sorted(found.fields))}",
-                where=found.name,
-                remedy=f"--column {column}=FIELD says which field it is",
-            )
+    _refuse_absent(found, recipe, options)
     bad = sum(found.fault_counts.values())
     if bad and (not options.skip_bad_rows or not found.rollouts):
         raise RefusedError(
@@ -249,6 +253,42 @@ def _refuse_bad(found: Survey, source: LineSource, recipe: Recipe, options: Opti
             if found.rollouts
             else "mend them: no other row is left",
         )
+
+
+def _refuse_absent(found: Survey, recipe: Recipe, options: Options) -> None:
+    """Refuse columns that stand in no row, all at once, and names that nobody reads."""
+    names = options.columns
+    if not found.fields:
+        return
+    there = ", ".join(sorted(found.fields))
+    asked = [
+        "completion",
+        *([] if names.get("group", "group") in found.fields else ["prompt"]),
+        *recipe.needed,
+    ]
+    absent = [column for column in asked if names.get(column, column) not in found.fields]
+    if absent:
+        fields = ", ".join(repr(names.get(column, column)) for column in absent)
+        one = len(absent) == 1
+        raise RefusedError(
+            f"the column{'' if one else 's'} {fields} {'is' if one else 'are'} in no row; there are {there}",
+            where=found.name,
+            remedy=" ".join(f"--column {column}=FIELD" for column in absent)
+            + f" says which field{'' if one else 's'} to take",
+        )
+    for kept in options.keep:
+        if kept in OUT_COLUMNS or kept not in found.fields:
+            why = "is a column of the scored rows" if kept in OUT_COLUMNS else "is in no row"
+            raise RefusedError(
+                f"the field {kept!r} {why}", where="--keep", remedy=f"the input has {there}; name another"
+            )
+    for name, its_field in names.items():
+        if its_field not in found.fields:
+            raise RefusedError(
+                f"no row has a field {its_field!r}; there are {there}",
+                where=f"--column {name}={its_field}",
+                remedy="name one of these",
+            )
 
 
 def _by_kind(found: Survey) -> str:

@@ -20,16 +20,23 @@ from steelyard.ledger import Ledger, Run
 from steelyard.ledger.rows import SCORED, UNSCORED, columns_of, verdict_of
 from steelyard.outcome import Attempt
 from steelyard.rewards import Recipe, weighted_sum
+from steelyard.rollout import parse_json
 
 _CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
+OUT_COLUMNS = (
+    "id", "group", "index", "verdict", "value", "code", "reason", "parts", "advantage", "integrity", "clocks",
+)  # fmt: skip
 _WRITE = 1_024  # rows joined for one write
 
 
-def scored_lines(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str) -> Iterator[bytes]:
+def scored_lines(
+    ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str, *, keep: Sequence[str] = ()
+) -> Iterator[bytes]:
     """Every rollout of a finished run as one line of the scored file, in input order."""
     advantages = _advantages(ledger, run, survey, scheme)
     clocks = _OwnClocks(ledger, run)
     group_ids = survey.group_ids
+    kept = _kept(ledger, run, keep) if keep else None
     told = _plain(ledger, run) if recipe.plain else _combined(ledger, run, recipe)
     lines = 0
     for ordinal, group, place, name, said, parts, integrity in told:
@@ -44,6 +51,8 @@ def scored_lines(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, schem
             "integrity": integrity,
             "clocks": clocks.of(ordinal),
         }
+        if kept is not None:
+            fields.update(next(kept))
         try:
             yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
         except TypeError:  # a lone surrogate in a group's name
@@ -53,6 +62,13 @@ def scored_lines(ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, schem
             f"{ledger.path}: {lines} of {survey.rollouts} rollouts have a verdict"
             "\n  next: steelyard show LEDGER --verify says what is wrong with the record"
         )
+
+
+def _kept(ledger: Ledger, run: Run, keep: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The input's own fields, rollout after rollout."""
+    for entered in ledger.entered(run):
+        record = parse_json(entered.content)
+        yield {field: record.get(field) for field in keep}
 
 
 _Told: TypeAlias = tuple[int, int, int, str | int, dict[str, Any], dict[str, dict[str, Any]], str | None]

@@ -11,8 +11,8 @@ from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
-from steelyard.advantages import SCHEMES
-from steelyard.blame import REWARD_ERROR_SHARE, SHARE_ACTS_FROM, UNSCORED_SHARE
+from steelyard.advantages import SCHEMES, dead
+from steelyard.blame import DOUBTS, REPRODUCED, REWARD_ERROR_SHARE, SHARE_ACTS_FROM, UNSCORED_SHARE
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
 from steelyard.outcome import Abstained, Scored, ScoredGroup, Unscored
@@ -70,6 +70,9 @@ class Summary:
         (longest completion of the decile in characters, rollouts, unscored) from short to long.
     times
         Service times by part.
+    errors, reproduced
+        Rollouts on which a part failed twice for their content: by an error; by that, the wall clock or
+        lost contact.
     skipped
         Lines of the input that are no rollout.
     """
@@ -84,6 +87,8 @@ class Summary:
     groups: Sequence[GroupLine] = ()
     length_deciles: Sequence[tuple[int, int, int]] = ()
     times: Sequence[PartTimes] = ()
+    errors: int = 0
+    reproduced: int = 0
     skipped: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
 
@@ -98,30 +103,31 @@ class Summary:
         A share that the user stated holds for any number of rollouts; a default acts from
         `SHARE_ACTS_FROM` rollouts on and is a doubt below.
         """
-        limits = {"unscored": default if stated is None else stated, "errors": REWARD_ERROR_SHARE}
         acts = self.rollouts >= SHARE_ACTS_FROM
-        for kind, words in self._above(limits).items():
-            if acts or (kind == "unscored" and stated is not None):
-                return words
-        return None
+        unscored = self._unscored_above(default if stated is None else stated)
+        if unscored is not None and (acts or stated is not None):
+            return unscored
+        return self._failed_above(self.errors) if acts else None
 
     def doubts(self) -> list[str]:
-        """What the run leaves in doubt: shares above their limits, whether they act or not."""
-        return list(self._above({"unscored": UNSCORED_SHARE, "errors": REWARD_ERROR_SHARE}).values())
+        """What the run leaves in doubt, whether it acts or not."""
+        return [
+            one for one in (self._unscored_above(UNSCORED_SHARE), self._failed_above(self.reproduced)) if one
+        ]
 
-    def _above(self, limits: Mapping[str, float]) -> dict[str, str]:
-        unscored, errors = self.verdicts["unscored"], self.codes["reward_error"]
-        found = {}
-        if unscored > limits["unscored"] * self.rollouts:
-            found["unscored"] = (
-                f"{unscored} of {self.rollouts} rollouts are unscored (at most {limits['unscored']:.1%})"
-            )
-        if errors > limits["errors"] * self.rollouts:
-            found["errors"] = (
-                f"a reward failed on {errors} of {self.rollouts} rollouts for their content "
-                f"(at most {limits['errors']:.1%})"
-            )
-        return found
+    def _unscored_above(self, share: float) -> str | None:
+        unscored = self.verdicts["unscored"]
+        if unscored <= share * self.rollouts:
+            return None
+        return f"{unscored} of {self.rollouts} rollouts are unscored (at most {share:.1%})"
+
+    def _failed_above(self, failed: int) -> str | None:
+        if failed <= REWARD_ERROR_SHARE * self.rollouts:
+            return None
+        return (
+            f"a reward failed twice on {failed} of {self.rollouts} rollouts, which got its floor "
+            f"(at most {REWARD_ERROR_SHARE:.1%})"
+        )
 
 
 class Counting:
@@ -137,11 +143,13 @@ class Counting:
         self._lows = array("d", bytes(8 * groups))
         self._highs = array("d", bytes(8 * groups))
         self._unscored_lengths: Counter[int] = Counter()
+        self._dead: set[int] = set()
 
     def see(self, one: ScoredGroup) -> None:
         """Count one group."""
         summary, totals = self.summary, one.totals
         votes = [total for total in totals if isinstance(total, Scored)]
+        codes = [vote.code for vote in votes if vote.code is not None]
         if votes:
             group, values = one.group.ordinal, [vote.value for vote in votes]
             self._votes[group] = len(votes)
@@ -149,9 +157,20 @@ class Counting:
             self._lows[group] = min(values)
             self._highs[group] = max(values)
             summary.verdicts["scored"] += len(votes)
-            summary.codes.update([vote.code for vote in votes if vote.code is not None])
+            summary.codes.update(codes)
         if len(votes) < len(totals):
             self._see_the_silent(one)
+            if dead(totals):
+                self._dead.add(one.group.ordinal)
+        if len(one.parts) > 1 or not REPRODUCED.isdisjoint(codes):
+            self._see_failures(one)
+
+    def _see_failures(self, one: ScoredGroup) -> None:
+        """Count rows on which a part failed for their content, once each, whatever the total's code."""
+        for scores in zip(*one.parts.values(), strict=True):
+            codes = {score.verdict.code for score in scores if isinstance(score.verdict, Scored)}
+            self.summary.reproduced += not codes.isdisjoint(REPRODUCED)
+            self.summary.errors += not codes.isdisjoint(DOUBTS)
 
     def _see_the_silent(self, one: ScoredGroup) -> None:
         summary, lengths = self.summary, self._survey.lengths
@@ -167,9 +186,10 @@ class Counting:
     def finish(self, ledger: Ledger, run: Run) -> Summary:
         """Close the books."""
         summary = self.summary
-        for line in self._lines():
-            summary.no_spread += line.votes > 0 and line.lowest == line.highest and self._enough(line)
-            summary.too_few_votes += not self._enough(line)
+        for group, line in enumerate(self._lines()):
+            enough = line.votes >= self._minimum(line.size) and group not in self._dead
+            summary.no_spread += enough and line.lowest == line.highest
+            summary.too_few_votes += not enough
         shown = list(islice(self._lines(), _GROUPS_SHOWN + 1))
         if len(shown) > _GROUPS_SHOWN:
             voted = (line for line in self._lines() if line.mean is not None)
@@ -179,9 +199,6 @@ class Counting:
         summary.length_deciles = _deciles(Counter(self._survey.lengths), self._unscored_lengths)
         summary.times = [_times(ledger, run, name, place) for name, place in run.parts.items()]
         return summary
-
-    def _enough(self, line: GroupLine) -> bool:
-        return line.votes >= self._minimum(line.size)
 
     def _lines(self) -> Iterator[GroupLine]:
         starts = self._survey.starts

@@ -60,6 +60,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self.gone = asyncio.Event()
         self._gone_at: Seconds = 0.0
+        self._orphaned = False
         self._shut = False
         self._asking = False
         self._serial = 0
@@ -177,7 +178,8 @@ class WorkerProcess:
     def _end(self) -> tuple[Failure | None, Seconds | None]:
         """Why it ended, and its CPU time; no failure where the item in it was not the reason."""
         if len(self._last_words) != child.LAST_WORDS.size:
-            return None, None  # the keeper was killed: nobody's item did that
+            # The keeper was killed, and not by us: whatever ran may have done it.
+            return (Died(signal=signal.SIGKILL) if self._orphaned else None), None
         code, cpu_s = child.LAST_WORDS.unpack(self._last_words)
         if code == -signal.SIGPROF:
             return Cut("cpu"), cpu_s
@@ -250,6 +252,7 @@ class WorkerProcess:
         """The keeper has closed the lifeline: it is done, or was killed."""
         self._gone_at = self._clock.now()
         if len(self._last_words) != child.LAST_WORDS.size:
+            self._orphaned = not self._shut
             self.force()
         self._process.kill()
         self._process.wait()
