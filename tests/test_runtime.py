@@ -608,3 +608,23 @@ def test_columns_alone_decide_that_a_total_abstains():
     (one,) = scored(groups_of(["a", "b"], columns={"not for us": 1}), ones())
     assert one.totals == [Abstained("does not apply to these columns")] * 2
     assert list(one.advantages) == [0.0, 0.0]
+
+
+def test_a_runtime_that_is_entered_keeps_its_processes_from_step_to_step_and_leaves_none():
+    recipe = Recipe((Part(find("user_rewards:process")),))
+
+    async def steps(runtime):
+        return {
+            float(total)
+            for step in range(3)
+            async for one in runtime.score(groups_of(["a", "b"], start=2 * step))
+            for total in one.totals
+        }
+
+    async def kept():
+        async with Runtime(recipe, workers=1) as runtime:
+            return await steps(runtime)
+
+    (process,) = asyncio.run(kept())
+    assert not Path(f"/proc/{process:.0f}").exists()
+    assert len(asyncio.run(steps(Runtime(recipe, workers=1)))) == 3

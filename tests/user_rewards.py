@@ -126,3 +126,7 @@ def counted(completion, path):
     with open(path, "a") as file:  # noqa: PTH123 - as users write it
         file.write(f"{completion}\n")
     return 1.0
+
+
+def process(completion):
+    return float(os.getpid())

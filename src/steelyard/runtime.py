@@ -14,7 +14,8 @@ import os
 import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
@@ -123,9 +124,22 @@ class Runtime:
         self._shares = Shares() if stop else None
         self._clock = clock or SystemClock()
         self._canaries: Mapping[str, Sequence[Rollout]] = {}
+        self._callers: dict[str, Caller] | None = None
         for part in recipe.parts:
             if part.reward.how is How.WORKER and isinstance(part.reward, FunctionReward):
                 refuse_unreachable(part.reward)
+
+    async def __aenter__(self) -> Self:
+        """Keep worker processes between calls of `score`: a training loop starts them once."""
+        self._callers = {}
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """End the processes."""
+        callers, self._callers = self._callers or {}, None
+        await asyncio.gather(*(caller.close() for caller in callers.values()))
 
     async def score(self, groups: Iterable[Group]) -> AsyncGenerator[ScoredGroup]:
         """Judge groups; yield each when its last rollout is judged.
@@ -144,7 +158,9 @@ class Runtime:
             If a reward judges nothing at all, or the ledger cannot be written.
         """
         first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
-        scheduler = Scheduler(self._plans(), first_attempt=first, canaries=self._canaries)
+        scheduler = Scheduler(
+            self._plans(), first_attempt=first, canaries=self._canaries, close=self._callers is None
+        )
         async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
             async for batch in batches:
                 scored = [self._scored(group, parts) for group, parts in batch.groups]

@@ -282,3 +282,16 @@ def test_values_that_python_takes_for_equal_are_different_columns(one, other):
     found, _ = look([row(answer=one), row(answer=other), row(answer=one)], asked)
     assert list(found.members) == [0, 2, 1]
     assert list(found.starts) == [0, 2, 3]
+
+
+def test_a_line_that_is_no_rollout_does_not_make_a_duplicate_of_the_one_behind_it():
+    found, _ = look(['{"id": "a"}\n', row("x", id="a"), row("y", id="a")])
+    assert kinds(found) == [(1, "missing column", "completion"), (3, "duplicate id", "id")]
+    assert list(found.lines) == [2]
+
+
+def test_rows_of_two_training_steps_are_two_groups_unless_a_group_column_says_otherwise():
+    found, _ = look([row(step=1), row(step=2), row(step=1)])
+    assert list(found.starts) == [0, 2, 3]
+    found, _ = look([row(step=1, group="g"), row(step=2, group="g")])
+    assert list(found.starts) == [0, 2]

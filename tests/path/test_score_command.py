@@ -723,3 +723,38 @@ def test_an_interrupted_run_says_how_it_goes_on_and_does(tmp_path):
         "import time\ndef f(completion):\n    time.sleep(0.3)\n    return 1.0\n"
     )
     assert faults(tmp_path / "o.ledger") == []
+
+
+def test_fields_that_are_kept_stand_at_the_end_of_each_row(tmp_path):
+    rows = score([rollout(RIGHT, uid="u1", step=3), rollout(RIGHT, step=3)], tmp_path, "--keep", "uid,step")
+    assert [list(row)[-2:] for row in rows] == [["uid", "step"]] * 2
+    assert [(row["uid"], row["step"]) for row in rows] == [("u1", 3), (None, 3)]
+
+
+def test_a_part_that_fails_behind_another_parts_code_is_counted_all_the_same(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "async def f(completion):\n"
+        "    if completion.endswith('7'):\n        raise KeyError('x')\n    return 1.0\n"
+    )
+    rows = [rollout(f"#### {n % 10}", prompt=f"p{n // 8}") for n in range(512)]
+    file = write(tmp_path / "rollouts.jsonl", rows)
+    words = ["--reward", f"gsm8k,{tmp_path}/mine.py:f", "--out", tmp_path / "scored.jsonl"]
+    done = steelyard("score", file, *words)
+    assert done.code == 3
+    assert "failed twice on 51 of 512" in done.err
+    assert "doubt: a reward failed twice on 51 of 512" in done.out
+    assert "reward_error" in steelyard("show", tmp_path / "scored.jsonl", "--why").out
+
+
+@pytest.mark.parametrize("timeout", ["inf", "nan", "0", "-1"])
+def test_a_timeout_is_a_positive_finite_number(timeout, tmp_path):
+    file = write(tmp_path / "rollouts.jsonl", [rollout(RIGHT)])
+    words = ["--reward", "gsm8k", "--out", tmp_path / "o.jsonl", "--timeout", timeout]
+    assert steelyard("score", file, *words).code == 2
+
+
+def test_texts_are_shown_as_they_are_and_act_on_no_terminal(tmp_path):
+    score([rollout("\x1b[31m:x: [bold]#### 5 :fire:", id="r")], tmp_path)
+    told = steelyard("show", tmp_path / "scored.jsonl", "--row", "r").out
+    assert "\\x1b[31m:x: [bold]#### 5 :fire:" in told
+    assert "\x1b" not in told

@@ -437,6 +437,17 @@ def test_a_megabyte_of_anything_is_judged_in_linear_time(unit):
             assert time.perf_counter() - start < 5  # quadratic would take minutes
 
 
+@pytest.mark.parametrize("opening", ["\\frac{", "\\frac{1}{", "^", "\\text{", "1/", "(", "½", "\\boxed{"])
+@pytest.mark.parametrize("filling", [" ", " 1", ",", "{", "- "])
+def test_an_opening_and_what_may_follow_it_cost_no_more(opening, filling):
+    body = opening + filling * (4_800 // len(filling))
+    for completion in (f"#### {body}x", f"<answer>{body}{{{body}x</answer>"):
+        for judge in (judge_gsm8k, judge_answer):
+            start = time.perf_counter()
+            judge(completion, {"answer": "18"})
+            assert time.perf_counter() - start < 5  # cubic would take minutes
+
+
 soup = st.lists(
     st.sampled_from(
         [

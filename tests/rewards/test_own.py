@@ -346,3 +346,22 @@ def test_a_run_that_is_started_in_a_worker_is_refused_with_the_guard_to_write(wo
 def test_the_decorator_is_public():
     assert steelyard.reward is reward
     assert Path(home.__file__).name == "own.py"
+
+
+def test_a_constant_or_a_helper_beside_a_function_is_part_of_its_identity(tmp_path):
+    def identity(name, text):
+        (tmp_path / name).write_text(text)
+        return named(f"{tmp_path / name}:short").identity
+
+    text = "LIMIT = {}\n\ndef short(completion):\n    return float(len(completion) < LIMIT)\n"
+    assert identity("a.py", text.format(5)) == identity("b.py", text.format(5))
+    assert identity("c.py", text.format(5)) != identity("d.py", text.format(5000))
+
+
+@pytest.mark.parametrize(
+    "parameters", ["prompts, completions, **kwargs", "data_source, solution_str, ground_truth"]
+)
+def test_another_frameworks_signature_is_called_by_its_name(parameters, tmp_path):
+    (tmp_path / "theirs.py").write_text(f"def f({parameters}):\n    return 1.0\n")
+    with pytest.raises(RefusedError, match=r"another framework's"):
+        named(f"{tmp_path / 'theirs.py'}:f")

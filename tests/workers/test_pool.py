@@ -139,6 +139,12 @@ def test_sys_exit_ends_its_item_only():
     assert [getattr(value, "type", value) for value in values(run(["sys.exit", "a"]))] == ["SystemExit", "a"]
 
 
+@pytest.mark.skipif(not LINUX, reason="the keeper is the parent process where there is a fork")
+def test_an_item_that_kills_its_keeper_is_no_failure_before_the_start():
+    outcomes = run(["a", "kill the keeper", "b"])
+    assert values(outcomes) == ["a", Died(signal=signal.SIGKILL), "b"]
+
+
 def test_an_exit_code_of_zero_is_no_answer():
     outcomes = run(["a", "os._exit", "b"])
     assert values(outcomes) == ["a", Died(code=0), "b"]

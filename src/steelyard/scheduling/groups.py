@@ -110,6 +110,8 @@ class Scheduler:
         The first free attempt id.
     window
         How many rollouts may be under way.
+    close
+        Whether to close the callers when the run ends.
     canaries
         By part, what an earlier run judged in one call: the reward did work once.
     """
@@ -121,8 +123,10 @@ class Scheduler:
         first_attempt: int = 0,
         window: int = WINDOW,
         canaries: Mapping[str, Sequence[Rollout]] | None = None,
+        close: bool = True,
     ) -> None:
         self._plans = plans
+        self._close = close
         ungated = [plan for plan in plans if plan.part.only_if is None]
         gated = [[plan] for plan in plans if plan.part.only_if is not None]
         self._stages = [ungated, *gated] if ungated else gated
@@ -199,7 +203,7 @@ class Scheduler:
                 await asyncio.wait(self._tasks)
         finally:
             closed = await asyncio.gather(
-                *(plan.caller.close() for plan in self._plans), return_exceptions=True
+                *(plan.caller.close() for plan in self._plans if self._close), return_exceptions=True
             )
         for error in closed:
             if error is not None:
