@@ -208,7 +208,11 @@ class Runtime:
 
     def _plans(self) -> list[PartPlan]:
         places: dict[str, asyncio.Semaphore] = {}
-        return [PartPlan(part, self._caller(part, places), self._workers) for part in self.recipe.parts]
+        callers = {} if self._callers is None else self._callers
+        for part in self.recipe.parts:
+            if part.reward.name not in callers:
+                callers[part.reward.name] = self._caller(part, places)
+        return [PartPlan(part, callers[part.reward.name], self._workers) for part in self.recipe.parts]
 
     def _caller(self, part: Part, places: dict[str, asyncio.Semaphore]) -> Caller:
         reward = part.reward
