@@ -13,11 +13,11 @@ from steelyard.blame import excused
 from steelyard.cli.words import console, plain
 from steelyard.errors import RefusedError
 from steelyard.ledger import Entered, Ledger, Run
+from steelyard.ledger.rows import CLOCKS
 from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
 from steelyard.rollout import Text, parse_json
 from steelyard.scoring import ledger_of
 
-_CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
 _TEXT = 4_000  # characters of a text that are shown
 
 
@@ -186,7 +186,7 @@ def _told(verdict: Verdict) -> tuple[str, str, str]:
 def _attempt(attempt: Attempt) -> str:
     clocks = ", ".join(
         f"{name[:-2].replace('_', ' ')} {value:.4f} s"
-        for name in _CLOCKS
+        for name in CLOCKS
         if (value := getattr(attempt.clocks, name)) is not None
     )
     shared = f" on {attempt.members} rollouts at once" if attempt.members > 1 else ""

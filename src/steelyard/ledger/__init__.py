@@ -4,6 +4,6 @@
 it: it imports no reward and no scheduler, and stores what it is given.
 """
 
-from steelyard.ledger.log import Departure, Entered, Ledger, Recorded, Run
+from steelyard.ledger.log import BESIDE, Departure, Entered, Ledger, Recorded, Run
 
-__all__ = ["Departure", "Entered", "Ledger", "Recorded", "Run"]
+__all__ = ["BESIDE", "Departure", "Entered", "Ledger", "Recorded", "Run"]

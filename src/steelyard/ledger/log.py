@@ -14,7 +14,6 @@ One run at a time writes a ledger: a lock file beside it says so. Readers are ne
 from __future__ import annotations
 
 import sqlite3
-import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import orjson
 from filelock import FileLock, Timeout
 
-from steelyard.clock import Seconds
+from steelyard.clock import Seconds, SystemClock
 from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.ledger.opening import open_database
 from steelyard.ledger.rows import (
@@ -89,7 +88,8 @@ class Departure(NamedTuple):
     advantages: Sequence[float]
 
 
-_BESIDE = (".lock", "-wal", "-shm", "-journal")
+BESIDE = (".lock", "-wal", "-shm", "-journal")
+"""What comes and goes beside a ledger, after its name."""
 
 
 class Ledger:
@@ -115,7 +115,7 @@ class Ledger:
         self._lock = FileLock(f"{path.resolve()}.lock") if write else None
         if not write and not path.exists():
             raise RefusedError("there is no such ledger", where=str(path), remedy="check the path")
-        beside = [path, *(Path(f"{path}{suffix}") for suffix in _BESIDE)]
+        beside = [path, *(Path(f"{path}{suffix}") for suffix in BESIDE)]
         made = [one for one in beside if write and not one.exists()]
         if self._lock is not None:
             self._take_lock(self._lock)
@@ -161,7 +161,7 @@ class Ledger:
     def discard(self) -> None:
         """Close the file and remove it, while nobody else can have opened it to write."""
         self._db.close()
-        for one in (self.path, *(Path(f"{self.path}{suffix}") for suffix in _BESIDE)):
+        for one in (self.path, *(Path(f"{self.path}{suffix}") for suffix in BESIDE)):
             with suppress(OSError):  # Windows keeps the lock's file while it is held
                 one.unlink()
         self.close()
@@ -212,7 +212,7 @@ class Ledger:
                     where=str(self.path),
                     remedy="--new-run starts afresh beside it, or name another file with --ledger",
                 )
-        began = time.time()
+        began = SystemClock().unix()
         with self._transaction():
             number = len(runs) + 1
             self._db.execute(

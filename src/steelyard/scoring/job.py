@@ -29,7 +29,7 @@ from steelyard.files import (
     read_once,
     survey,
 )
-from steelyard.ledger import Departure, Ledger, Run
+from steelyard.ledger import BESIDE, Departure, Ledger, Run
 from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
 from steelyard.rewards.own import refuse_in_worker
@@ -192,7 +192,7 @@ def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:
     _refuse_nameless("--out", out)
     _refuse_nameless("--ledger", ledger)
     ours = [("--out", out), ("--out's partial file", partial_of(out)), ("--ledger", ledger)]
-    ours += [(f"--ledger's {suffix} file", ledger.with_name(ledger.name + suffix)) for suffix in _BESIDE]
+    ours += [(f"--ledger's {suffix} file", ledger.with_name(ledger.name + suffix)) for suffix in BESIDE]
     named: dict[Path, str] = {} if file == "-" else {Path(file).resolve(): "FILE"}
     for word, path in ours:
         earlier = named.setdefault(path.resolve(), word)
@@ -202,9 +202,6 @@ def _refuse_mix_ups(file: str, out: Path, ledger: Path) -> None:
                 where=str(path),
                 remedy="give each a name of its own",
             )
-
-
-_BESIDE = (".lock", "-wal", "-shm", "-journal")  # what stands beside a ledger while it is written
 
 
 @contextmanager

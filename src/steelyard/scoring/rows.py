@@ -17,12 +17,11 @@ import orjson
 from steelyard.errors import RunStoppedError
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
-from steelyard.ledger.rows import SCORED, UNSCORED, columns_of, verdict_of
+from steelyard.ledger.rows import CLOCKS, SCORED, UNSCORED, columns_of, verdict_of
 from steelyard.outcome import Attempt
 from steelyard.rewards import Recipe, weighted_sum
 from steelyard.rollout import parse_json
 
-_CLOCKS = ("queued_s", "service_s", "spawn_s", "wall_s", "reap_s", "cpu_s", "run_delay_s", "blocked_s")
 OUT_COLUMNS = (
     "id", "group", "index", "verdict", "value", "code", "reason", "parts", "advantage", "integrity", "clocks",
 )  # fmt: skip
@@ -139,7 +138,7 @@ class _OwnClocks:
 
 def _sum(attempts: Sequence[Attempt]) -> dict[str, Any]:
     summed: dict[str, Any] = {}
-    for name in _CLOCKS:
+    for name in CLOCKS:
         measured = [value for a in attempts if (value := getattr(a.clocks, name)) is not None]
         summed[name] = sum(measured) if measured else None
     return {**summed, "censored": any(a.clocks.censored for a in attempts)}
