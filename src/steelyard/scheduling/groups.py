@@ -35,6 +35,7 @@ from steelyard.outcome import (
 )
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.calls import Caller, InlineCaller
+from steelyard.scheduling.columns import by_columns
 from steelyard.scheduling.suspects import Witness, first_of_each, settle
 
 WINDOW: Final = 4_096
@@ -250,7 +251,7 @@ class Scheduler:
     def _cells(self, one: _Open, part: Part) -> list[_Cell]:
         """Find the rollouts of a group that the part must be asked about; the others get their score here."""
         rollouts = one.group.rollouts
-        settled = _by_columns(part, rollouts)
+        settled = by_columns(part, rollouts)
         if settled is None and part.only_if is None and not one.recorded:
             one.missing += len(rollouts)
             return [_Cell(one, place, rollout) for place, rollout in enumerate(rollouts)]
@@ -463,31 +464,6 @@ def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedEr
         f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again "
         "(with --new-run: a changed reward is another one)"
     )
-
-
-def _by_columns(part: Part, rollouts: Sequence[Rollout]) -> Verdict | None:
-    """What a group's columns alone decide; `None` if its completions must be read.
-
-    The columns that a recipe reads are the same for a whole group, so one bad row takes the group.
-    """
-    reward = part.reward
-    seen: Mapping[str, Any] | None = None
-    for rollout in rollouts:
-        columns = rollout.columns
-        if columns == seen:
-            continue
-        seen = columns
-        absent = next((name for name in reward.columns if columns.get(name) is None), None)
-        if absent is not None:
-            if part.optional:
-                return Abstained(f"column {absent!r} is absent")
-            return Unscored("data", f"{rollout.where}: column {absent!r} is missing")
-        if not reward.applies(columns):
-            return Abstained("does not apply to these columns")
-        wrong = reward.lint(columns)
-        if wrong is not None:
-            return Unscored("data", f"{rollout.where}: {wrong}")
-    return None
 
 
 def _by_group(cells: list[_Cell]) -> Iterator[list[_Cell]]:
