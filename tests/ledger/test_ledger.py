@@ -3,12 +3,13 @@
 import contextlib
 import sqlite3
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
 from steelyard.clock import Clocks
 from steelyard.errors import RefusedError, RunStoppedError
-from steelyard.ledger import Departure, Ledger
+from steelyard.ledger import Departure, Ledger, verify
 from steelyard.outcome import Abstained, Attempt, End, Score, Scored, Unscored
 from steelyard.rollout import Group, Rollout
 
@@ -503,3 +504,28 @@ def test_attempts_of_one_rollout_are_those_that_judged_it_alone_or_with_others(p
 
 def replace_members(one, members):
     return one._replace(members=members, clocks=replace(one.clocks, service_s=1.0))
+
+
+def test_no_check_of_verify_searches_a_table_by_its_run_alone_for_every_row(filled):
+    with Ledger(filled) as ledger:
+        for query, _ in verify._CHECKS:
+            plan = [step for *_, step in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
+            alone = [step for step in plan if step.startswith("SEARCH") and step.endswith("(run=?)")]
+            assert not [step for step in alone if "SEARCH p " not in step], plan  # parts are a handful
+
+
+def test_a_ledger_is_discarded_while_nobody_else_can_have_opened_it(path, monkeypatch):
+    refusals = []
+    unlink = Path.unlink
+
+    def watched(self, **words):
+        if self == path:
+            with pytest.raises(RefusedError, match="another run is writing"):
+                Ledger(path)
+            refusals.append(self)
+        unlink(self, **words)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    Ledger(path).discard()
+    assert refusals == [path]
+    assert list(path.parent.iterdir()) == []

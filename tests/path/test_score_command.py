@@ -693,36 +693,39 @@ def test_show_can_be_read_by_head(scored):
     assert (len(done.stdout), done.stderr) == (1, "")
 
 
+WAITS = """
+import pathlib, threading
+here = pathlib.Path(__file__).parent
+
+def f(completion):
+    (here / "begun").touch()
+    while not (here / "go").exists():
+        threading.Event().wait(0.02)
+    return float(len(completion))
+"""
+
+
 def test_an_interrupted_run_says_how_it_goes_on_and_does(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "import time\ndef f(completion):\n    time.sleep(0.3)\n    return 1.0\n"
-    )
+    (tmp_path / "mine.py").write_text(WAITS)
     write(tmp_path / "r.jsonl", FOUR * 8)
-    command = [
-        sys.executable,
-        "-m",
-        "steelyard",
-        "score",
-        "r.jsonl",
-        "--reward",
-        "mine.py:f",
-        "--out",
-        "o",
-        "--workers",
-        "1",
-    ]
+    words = ["score", "r.jsonl", "--reward", "mine.py:f", "--out", "o", "--workers", "1", "--quiet"]
+    command = [sys.executable, "-m", "steelyard", *words]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        while not (tmp_path / "o.ledger").exists() and process.poll() is None:
-            time.sleep(0.02)
-        time.sleep(0.3)
+        while not (tmp_path / "begun").exists() and process.poll() is None:
+            time.sleep(0.02)  # until the reward runs, whenever that is
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said == "steelyard: interrupted; the same command goes on where it stopped\n"
-    (tmp_path / "mine.py").write_text(
-        "import time\ndef f(completion):\n    time.sleep(0.3)\n    return 1.0\n"
-    )
+    assert not (tmp_path / "o").exists()
     assert faults(tmp_path / "o.ledger") == []
+    (tmp_path / "go").touch()
+    assert in_a_process(*words, cwd=tmp_path).code == 0
+    assert [row["value"] for row in read(tmp_path / "o")] == [
+        float(len(row["completion"])) for row in FOUR * 8
+    ]
+    with Ledger(tmp_path / "o.ledger", write=False) as record:
+        assert len(record.runs()) == 1  # gone on with, not begun again
 
 
 def test_fields_that_are_kept_stand_at_the_end_of_each_row(tmp_path):
