@@ -29,7 +29,7 @@ STEPS: tuple[tuple[str, str], ...] = (
             PRIMARY KEY (run, part)
         ) WITHOUT ROWID;
         -- place is (run, ordinal) in one integer, run << 40 | ordinal: a row then goes to the end of
-        -- its table without a search, a quarter cheaper than under a key of two columns
+        -- its table without a search, cheaper than under a key of two columns (bench/choices.py)
         CREATE TABLE rollouts (
             place INTEGER PRIMARY KEY,
             grp INTEGER NOT NULL, idx INTEGER NOT NULL, id NOT NULL,

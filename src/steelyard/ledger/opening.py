@@ -11,7 +11,7 @@ from steelyard.errors import RefusedError
 from steelyard.ledger.migrations import migrate, refuse_newer
 
 _APPLICATION_ID: Final = 0x53_54_45_45  # "STEE": tells our files from other people's SQLite files
-_PAGE_BYTES: Final = 16_384  # larger pages append rollouts faster: bench/pipe.py compares
+_PAGE_BYTES: Final = 16_384  # larger pages append rollouts faster: bench/choices.py compares
 
 
 def open_database(path: Path, *, write: bool) -> sqlite3.Connection:

@@ -67,7 +67,7 @@ def score_row(first: int, parts: Mapping[str, int], score: Score) -> tuple[objec
 
 
 def insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
-    """Insert rows; many to a statement, for each statement costs as much as two rows."""
+    """Insert rows; many to a statement, for statements cost (bench/choices.py)."""
     if not rows:
         return
     one = f"({', '.join('?' * len(rows[0]))})"

@@ -37,7 +37,7 @@ LONGEST = 10_000
 """Characters that an answer may have beyond its key; folding more would cost more than judging."""
 
 _THINKING = re.compile(r"<(/?)(think|thinking|reasoning)>", re.ASCII | re.IGNORECASE)
-_PERHAPS_THINKING = re.compile(r"</?[tTrR][hHeE]").search  # a tenth of the cost, for texts without any
+_PERHAPS_THINKING = re.compile(r"</?[tTrR][hHeE]").search  # cheaper, for texts without any
 _TAG = re.compile(r"<(/?)answer>", re.ASCII | re.IGNORECASE)
 _PLAIN = re.compile(r"[ \t]*(-?[1-9][0-9]{0,17}|0)(?:\.0{0,9})?[ \t\r]*(?:\n|\Z)", re.ASCII)
 _OPTION = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:\)[.:]?|[.:]|\Z)(?:\s|\Z)", re.ASCII)
@@ -177,7 +177,7 @@ def number_key(gold: str | float) -> Key | None:
     if text is None:
         return None
     plain = _PLAIN.fullmatch(text)
-    if plain:  # nearly every gold, at a fiftieth of the cost
+    if plain:  # nearly every gold, and the full reading costs far more
         return Key(text, Reading(Fraction(int(plain[1])), None), "", repr(text[:30]), plain[1])
     reading = read_number(text)
     if reading.value is None:

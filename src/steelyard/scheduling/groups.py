@@ -351,7 +351,7 @@ class Scheduler:
             one, place, rollout = cell
             if said.value < lowest:  # type: ignore[union-attr]
                 raise _below_floor(part.reward, rollout, said.value)  # type: ignore[union-attr]
-            # `_say` and `_arrived` at half their cost: this loop runs once for every rollout
+            # `_say` and `_arrived` without the calls: this loop runs once for every rollout
             score = Score(rollout.key, rollout.ordinal, name, identity, said, attempt)  # type: ignore[arg-type]
             one.scores[name][place] = score
             self._batch.scores.append(score)
