@@ -773,3 +773,9 @@ def test_a_command_whose_output_has_no_room_says_so(undisturbed):
     assert "Traceback" not in done.stderr
     assert "No space left" in done.stderr
     assert signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("raw", "says"), [(b"\x1f\x8b\x08\x00x", "gzip"), (b"PAR1\x00\xff", "Parquet")])
+def test_what_is_no_json_lines_is_called_by_its_name(raw, says, tmp_path):
+    (tmp_path / "rollouts.jsonl").write_bytes(raw + b"\n")
+    refused(tmp_path, says=[f"this is {says}, not JSON Lines"])

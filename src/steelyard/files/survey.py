@@ -265,14 +265,12 @@ class _Surveyor:
     def _bad_line(self, number: int, line: bytes, error: ValueError) -> None:
         kind = "broken JSON"
         why, remedy = f"not JSON ({error}): {_short(line)}", "mend or remove the line"
-        if isinstance(error, UnicodeDecodeError) and not line.startswith(b"\x1f\x8b"):
+        if number == 1 and line.startswith((b"\x1f\x8b", b"PAR1")):
+            gz = line.startswith(b"\x1f")
+            why = f"this is {'gzip' if gz else 'Parquet'}, not JSON Lines"
+            remedy = "pipe it through zcat, or let its name end in .gz" if gz else "write it as JSON Lines"
+        elif isinstance(error, UnicodeDecodeError):
             why, remedy = f"not UTF-8 ({error.reason} at byte {error.start})", "write the file as UTF-8"
-        elif number == 1 and line.startswith((b"\x1f\x8b", b"PAR1")):
-            what, how = ("gzip", "zcat") if line.startswith(b"\x1f") else ("Parquet", "a converter")
-            why, remedy = (
-                f"this is {what}, not JSON Lines",
-                f"pipe it through {how}, or name a file that ends in .gz",
-            )
         elif number == 1 and line.lstrip().startswith(b"["):
             why, remedy = f"not one JSON value: {_short(line)}", _ARRAY
         elif not line.endswith(b"\n"):  # only the last line can lack its end
