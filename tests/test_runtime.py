@@ -333,10 +333,10 @@ def test_a_ledger_without_a_run_is_refused():
         Runtime(Recipe((Part(ones()),)), ledger=Recording())
 
 
-def test_a_worker_reward_that_is_no_function_of_one_rollout_is_refused():
+def test_a_worker_reward_that_no_process_can_make_is_refused():
     whole = ones()
     whole.how = How.WORKER
-    with pytest.raises(RefusedError, match="worker processes run functions of one rollout"):
+    with pytest.raises(RefusedError, match="no worker process can be told what to run"):
         scored(groups_of(["a"]), whole)
 
 
@@ -449,7 +449,7 @@ def test_a_completion_that_cannot_be_sent_to_a_worker_is_the_floor_not_a_way_out
     said = [{"role": "assistant", "content": "x", "tool_calls": Deep()}]
     rows = groups_of(["a", "b"])
     rows[0].rollouts[0] = rows[0].rollouts[0]._replace(completion=said)
-    (one,) = scored(rows, named("user_rewards:raises"))
+    (one,) = scored(rows, named("user_rewards:whole"))
     assert [total.code for total in one.totals] == ["reward_error", None]
 
 
@@ -466,7 +466,7 @@ def test_a_training_step_of_which_every_rollout_fails_does_not_stop_a_run_whose_
 
 
 def test_columns_that_cannot_be_sent_to_a_worker_are_nobodys_fault():
-    (one,) = scored(groups_of(["a"], columns={"x": lambda: None}), named("user_rewards:raises"))
+    (one,) = scored(groups_of(["a"], columns={"x": lambda: None}), named("user_rewards:whole"))
     assert isinstance(one.totals[0], Unscored)
     assert "plain values" in one.totals[0].cause
 
@@ -480,7 +480,9 @@ def test_a_users_attempts_have_their_own_clocks(tmp_path):
     assert sorted((a.first, a.ordinal, a.end) for a in attempts) == [
         (0, 0, End.FINISHED), (1, 0, End.RAISED), (1, 1, End.RAISED), (2, 0, End.FINISHED),
     ]  # fmt: skip
-    assert all(a.clocks.service_s is not None and a.clocks.cpu_s is not None for a in attempts)
+    assert all(a.clocks.service_s is not None for a in attempts)
+    # reading a CPU clock would take as long as a short attempt
+    assert all(a.clocks.cpu_s is not None or a.clocks.service_s < 0.001 for a in attempts)
 
 
 @pytest.mark.parametrize(

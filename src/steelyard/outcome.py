@@ -13,13 +13,15 @@ Rewards make `Scored` and `Abstained`; only the scheduler makes `Unscored`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from steelyard.clock import Clocks, Seconds
-from steelyard.errors import UnscoredValueError
+from steelyard.errors import UnscoredValueError, describe, printable
 from steelyard.rollout import Group, Key, Rollout
 
 
@@ -108,11 +110,15 @@ class Failure(NamedTuple):
     boundary: str = ""
 
 
+Said: TypeAlias = Scored | Abstained | Failure
+"""What one call said of one rollout."""
+
+
 class Called(NamedTuple):
     """One call of a reward as it came back: what was said of each rollout, in order, and the clocks."""
 
     rollouts: Sequence[Rollout]
-    said: Sequence[Scored | Failure]
+    said: Sequence[Said]
     clocks: Clocks
 
 
@@ -187,6 +193,21 @@ class How(Enum):
     """A boundary, a judge, the network: tasks in the event loop."""
 
 
+class Room(NamedTuple):
+    """What a worker process of a reward of ours may use.
+
+    Parameters
+    ----------
+    cpu_s
+        CPU seconds for one rollout.
+    memory_bytes
+        Beyond what the process holds when it is ready (Linux).
+    """
+
+    cpu_s: Seconds
+    memory_bytes: int
+
+
 class Takes(Enum):
     """What one call of a reward is given."""
 
@@ -200,7 +221,7 @@ LARGEST: Final = 1e100
 
 
 def as_judgement(value: object) -> Scored:
-    """Take what a user's reward returned as a judgement.
+    """Take what a reward returned for one rollout as a judgement whose words can be written down.
 
     Parameters
     ----------
@@ -214,10 +235,14 @@ def as_judgement(value: object) -> Scored:
         function of the columns (`applies`), never of the completion, or a policy could learn to be
         left out.
     """
+    if type(value) is float and abs(value) <= LARGEST:
+        return Scored(value)
     if isinstance(value, Scored):
-        if type(value.value) is float and abs(value.value) <= LARGEST:
+        number, said = value.value, (value.code, value.reason, value.integrity)
+        sound = type(number) is float and abs(number) <= LARGEST
+        if sound and all(words is None or (type(words) is str and words.isascii()) for words in said):
             return value
-        return Scored(as_judgement(value.value).value, value.code, value.reason, value.integrity)
+        return Scored(number if sound else as_judgement(number).value, *map(_words, said))
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         shown = repr(value)
         raise ValueError(f"returned {shown if len(shown) <= 80 else shown[:77] + '...'}, which is no number")
@@ -229,6 +254,55 @@ def as_judgement(value: object) -> Scored:
     if not abs(number) <= LARGEST:  # NaN too
         raise ValueError(f"returned {number}; a reward is a finite number, at most {LARGEST:g}")
     return Scored(number)
+
+
+def _words(words: object) -> str | None:
+    if words is None:
+        return None
+    if isinstance(words, str):
+        return printable(str(words))
+    raise ValueError(f"returned {type(words).__name__} for a code, reason or integrity, which is no text")
+
+
+NOTHING: Final = Abstained("it returned None for the whole group")
+
+
+def as_judgements(values: object, count: int) -> list[Said]:
+    """Take what a reward returned for several rollouts: a judgement each, or why there is none.
+
+    `None`, which trainers' functions return for "not to be scored", becomes `NOTHING`; whether it may
+    stand the scheduler says, who sees the whole group.
+
+    Parameters
+    ----------
+    values
+        Anything that can be iterated; it may have no end.
+    count
+        How many rollouts were asked about.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many.
+    """
+    if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
+        raise ValueError(f"returned {type(values).__name__}, not one value for each rollout")  # noqa: TRY004
+    some = list(islice(values, count + 1))
+    if len(some) != count:
+        many = "more" if len(some) > count else str(len(some))
+        raise ValueError(f"returned {many} values for {count} rollouts")
+    return [_said(value) for value in some]
+
+
+def _said(value: object) -> Said:
+    if value is None:
+        return NOTHING
+    if isinstance(value, Failure):
+        return value
+    try:
+        return as_judgement(value)
+    except Exception as error:  # noqa: BLE001 - a value's own __float__ may do anything
+        return Failure(End.RAISED, printable(str(error)) if type(error) is ValueError else describe(error))
 
 
 class Limiter(Protocol):

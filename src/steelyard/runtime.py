@@ -15,20 +15,34 @@ import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
 from steelyard.clock import Clock, Seconds, SystemClock
-from steelyard.errors import RefusedError, TooManyUnscoredError, printable
+from steelyard.errors import RefusedError, RunStoppedError, TooManyUnscoredError, printable
 from steelyard.ledger import Departure, Ledger, Run
-from steelyard.outcome import Called, End, Failure, How, Part, Score, Scored, ScoredGroup, Takes
+from steelyard.outcome import (
+    Called,
+    End,
+    Failure,
+    How,
+    Part,
+    Said,
+    Score,
+    ScoredGroup,
+    Takes,
+    as_judgement,
+    as_judgements,
+)
 from steelyard.rewards import FunctionReward, Recipe
-from steelyard.rewards.own import in_worker, refuse_in_worker, refuse_unreachable
+from steelyard.rewards.own import refuse_unreachable
+from steelyard.rewards.serving import Served, refuse_in_worker, serve
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
-from steelyard.scheduling.calls import CANARY_S, ask_canary, taken
+from steelyard.scheduling.calls import CANARY_S, ask_canary
 from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
+from steelyard.workers import Failure as Ended
 
 CHUNK: Final = 1_024
 """Rollouts that are entered, and judged by rewards of ours, at a time: below 20 ms of work."""
@@ -222,13 +236,13 @@ class Runtime:
             resource = getattr(reward, "resource", f"reward:{reward.name}")
             free = places.setdefault(resource, asyncio.Semaphore(self._places))
             return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
-        if not isinstance(reward, FunctionReward) or reward.takes is not Takes.ROLLOUT:
+        if not all(hasattr(reward, word) for word in ("spec", "room", "pack", "judge")):
             raise RefusedError(
-                "worker processes run functions of one rollout",
+                "no worker process can be told what to run",
                 where=f"reward {reward.name!r}",
                 remedy="make it with steelyard.reward, or make its call asynchronous",
             )
-        return WorkerCaller(reward, self._workers, self._timeout_s or CPU_S, self._clock)
+        return WorkerCaller(cast("Served", reward), self._workers, self._timeout_s, self._clock)
 
     def _scored(self, group: Group, parts: Mapping[str, Sequence[Score]]) -> ScoredGroup:
         names = self.recipe.names
@@ -255,24 +269,38 @@ class Runtime:
 
 
 class WorkerCaller:
-    """Calls a user's synchronous function in worker processes, each rollout with clocks of its own."""
+    """Calls a synchronous reward in worker processes.
 
-    def __init__(self, reward: FunctionReward, size: int, cpu_s: Seconds, clock: Clock) -> None:
+    A reward of one rollout has clocks and limits for each; one of several has them for the call, and
+    the limits of one rollout as often as there are rollouts.
+    """
+
+    def __init__(self, reward: Served, size: int, cpu_s: Seconds | None, clock: Clock) -> None:
         self._reward = reward
         self._clock = clock
+        room = reward.room
+        cpu_s = cpu_s or (CPU_S if room is None else room.cpu_s)
         self._pool = WorkerPool(
-            f"{in_worker.__module__}:{in_worker.__qualname__}",
+            f"{serve.__module__}:{serve.__qualname__}",
+            given=reward.spec,
             size=size,
             cpu_s=cpu_s,
             wall_s=cpu_s * WALL_TIMES,
+            memory_bytes=None if room is None else room.memory_bytes,
+            confined=room is not None,
             clock=clock,
         )
 
     async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:
         """Judge rollouts as one message; in a fresh process each, if asked."""
-        items = [(self._reward.target, rollout._replace(raw=None)) for rollout in rollouts]
+        pack = self._reward.pack
+        if self._reward.takes is not Takes.ROLLOUT:
+            item = (len(rollouts), pack(rollouts))
+            outcome = await self._pool.once(item, times=len(rollouts), fresh=fresh)
+            return [Called(rollouts, self._said_of_all(rollouts, outcome), outcome.clocks)]
+        items = [(1, pack(rollout)) for rollout in rollouts]
         if fresh:
-            outcomes = [await self._pool.fresh(item) for item in items]
+            outcomes = [await self._pool.once(item, fresh=True) for item in items]
         else:
             outcomes = await self._pool.call(items)
         return [
@@ -280,20 +308,33 @@ class WorkerCaller:
             for rollout, outcome in zip(rollouts, outcomes, strict=True)
         ]
 
-    def _said(self, rollout: Rollout, outcome: Outcome) -> Scored | Failure:
+    def _said(self, rollout: Rollout, outcome: Outcome) -> Said:
         failure = outcome.failure
         if failure is None:
             try:
-                return taken(outcome.value)
+                return as_judgement(outcome.value)
             except ValueError as error:
                 failure = Raised("ValueError", str(error))
+        return self._failure(failure, [rollout])
+
+    def _said_of_all(self, rollouts: Sequence[Rollout], outcome: Outcome) -> Sequence[Said]:
+        if outcome.failure is None:
+            return as_judgements(outcome.value, len(rollouts))
+        return [self._failure(outcome.failure, rollouts)] * len(rollouts)
+
+    def _failure(self, failure: Ended, rollouts: Sequence[Rollout]) -> Failure:
+        if isinstance(failure, NotStarted) and not (self._pool.was_ready or failure.unsendable):
+            raise RunStoppedError(
+                f"reward {self._reward.name!r}: no process can be made ready to judge ({failure})"
+                "\n  next: mend what a fresh interpreter cannot import, and run again"
+            )
         cause = printable(str(failure))
         match failure:
             case Cut(limit=limit):
                 return Failure(End.CUT, cause, limit=limit)
             case Died():
                 return Failure(End.LOST, cause)
-            case NotStarted() if _can_be_sent(rollout):
+            case NotStarted() if all(map(_can_be_sent, rollouts)):
                 return Failure(End.NEVER_STARTED, cause, boundary=f"reward:{self._reward.name}")
         return Failure(End.RAISED, cause.removeprefix("ValueError: ") if _is_ours(failure) else cause)
 

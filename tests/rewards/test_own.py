@@ -11,7 +11,10 @@ from steelyard.errors import RefusedError
 from steelyard.outcome import Abstained, Context, How, Scored, Takes
 from steelyard.rewards import FunctionReward, named, reward
 from steelyard.rewards import own as home
-from steelyard.rewards.own import fingerprint, in_worker, refuse_in_worker, refuse_unreachable
+from steelyard.rewards import serving
+from steelyard.rewards.importing import fingerprint
+from steelyard.rewards.own import refuse_unreachable
+from steelyard.rewards.serving import refuse_in_worker, serve
 from steelyard.rollout import Rollout
 
 
@@ -307,10 +310,16 @@ def test_a_function_typed_into_an_interpreter_is_refused(monkeypatch):
 
 @pytest.fixture
 def worker(monkeypatch):
-    monkeypatch.setattr(home, "_here", {"in_worker": False})
-    home._found.cache_clear()
-    yield
-    home._found.cache_clear()
+    monkeypatch.setattr(serving, "_here", {"in_worker": False})
+
+
+def asked_in_worker(target, rollouts):
+    """What a worker process would say, having been sent what the parent packs."""
+    judge = serve(target)
+    parent = named(target)
+    if isinstance(rollouts, list):
+        return judge((len(rollouts), parent.pack(rollouts)))
+    return judge((1, parent.pack(rollouts)))
 
 
 def test_a_worker_finds_the_reward_once_and_judges(worker, tmp_path):
@@ -320,16 +329,41 @@ def test_a_worker_finds_the_reward_once_and_judges(worker, tmp_path):
         f"with open({str(log)!r}, 'a') as f:\n    f.write('x')\n"
         "def judge(completion, answer):\n    return completion == answer\n",
     )
-    target = f"{file}:judge"
-    assert in_worker((target, row("4", answer="4"))) == Scored(1.0)
-    assert in_worker((target, row("5", answer="4"))) == Scored(0.0)
+    judge, parent = serve(f"{file}:judge"), named(f"{file}:judge")
+    assert judge((1, parent.pack(row("4", answer="4")))) == Scored(1.0)
+    assert judge((1, parent.pack(row("5", answer="4")))) == Scored(0.0)
     assert log.read_text() == "x"
 
 
 def test_a_worker_refuses_what_is_no_number(worker, tmp_path):
     file = write(tmp_path, "def judge(completion):\n    return None\n")
     with pytest.raises(ValueError, match="returned None, which is no number"):
-        in_worker((f"{file}:judge", row()))
+        asked_in_worker(f"{file}:judge", row())
+
+
+def test_a_worker_judges_several_at_once_and_says_which_value_was_none(worker, tmp_path):
+    file = write(
+        tmp_path,
+        "def judge(completions, answer):\n"
+        "    values = {'4': 1, '5': None, '6': float('nan'), '7': 'high'}\n"
+        "    return [values[c] for c in completions]\n",
+    )
+    said = asked_in_worker(f"{file}:judge", [row(text, answer=1) for text in "4567"])
+    assert said[:2] == [1.0, None]
+    assert [failure.cause for failure in said[2:]] == [
+        "returned nan; a reward is a finite number, at most 1e+100",
+        "returned 'high', which is no number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "why"),
+    [("[1.0]", "returned 1 values for 2"), ("{1, 2}", "returned set"), ("1.0", "returned float")],
+)
+def test_a_list_of_another_length_or_kind_is_no_list_of_judgements(returned, why, worker, tmp_path):
+    file = write(tmp_path, f"def judge(completions):\n    return {returned}\n")
+    with pytest.raises(ValueError, match=why):
+        asked_in_worker(f"{file}:judge", [row(), row()])
 
 
 def test_a_run_that_is_started_in_a_worker_is_refused_with_the_guard_to_write(worker, tmp_path):
@@ -340,7 +374,51 @@ def test_a_run_that_is_started_in_a_worker_is_refused_with_the_guard_to_write(wo
         "def judge(completion):\n    return 1.0\n",
     )
     with pytest.raises(RefusedError, match=r'(?s)worker process.*if __name__ == "__main__":'):
-        in_worker((f"{file}:judge", row()))
+        serve(f"{file}:judge")
+
+
+# --- several rollouts in one call
+
+
+def test_a_trainers_function_is_given_lists_by_name_messages_as_they_came_and_the_other_columns():
+    seen = {}
+
+    def accuracy(prompts, completions, answer, log_metric, trainer_state=None, **kwargs):
+        seen.update(kwargs, prompts=prompts, completions=completions, answer=answer, state=trainer_state)
+        log_metric("solved", 1.0)
+        return [1.0, 0.0]
+
+    said = [{"role": "assistant", "content": "4"}]
+    judge = reward(accuracy)
+    assert judge([row(said, answer="4", level=1), row("5", answer="4")], Context()) == [1.0, 0.0]
+    assert seen.pop("prompts") == ["", ""] or seen
+    assert seen == {"completions": [said, "5"], "answer": ["4", "4"], "level": [1, None], "state": None}
+    assert (judge.takes, judge.columns, judge.depends_on) == (Takes.GROUP, ("answer",), "group")
+
+
+def test_a_column_that_no_row_has_keeps_the_default_of_a_function_of_several():
+    def judge(completions, level="easy"):
+        return [level]
+
+    assert reward(judge)([row()], Context()) == ["easy"]
+    assert reward(judge)([row(level="hard")], Context()) == [["hard"]]
+
+
+def test_a_function_of_several_takes_a_group_or_whole_groups_in_a_batch():
+    def judge(rollouts):
+        return [0.0 for _ in rollouts]
+
+    assert reward(judge).takes is Takes.GROUP
+    assert reward(takes="batch")(judge).takes is Takes.BATCH
+    with pytest.raises(RefusedError, match="say 'batch' or 'group'"):
+        reward(takes="rollout")(judge)
+    with pytest.raises(RefusedError, match="takes='batch' does not fit a function of one"):
+        reward(takes="batch")(plain)
+
+
+def test_a_function_that_asks_for_one_and_for_several_is_refused():
+    with pytest.raises(RefusedError, match=r"for one rollout \(completion\) and for several \(prompts\)"):
+        reward(lambda completion, prompts: 0.0)
 
 
 def test_the_decorator_is_public():
@@ -359,7 +437,7 @@ def test_a_constant_or_a_helper_beside_a_function_is_part_of_its_identity(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "parameters", ["prompts, completions, **kwargs", "data_source, solution_str, ground_truth"]
+    "parameters", ["completions, trainer_state", "data_source, solution_str, ground_truth"]
 )
 def test_another_frameworks_signature_is_called_by_its_name(parameters, tmp_path):
     (tmp_path / "theirs.py").write_text(f"def f({parameters}):\n    return 1.0\n")

@@ -95,14 +95,14 @@ def test_few_rollouts_are_spread_over_all_processes(rows, sizes):
     assert [len(message) for message in caller.messages] == sizes
 
 
-def test_a_batch_reward_is_asked_in_batches_of_64():
+def test_a_batch_reward_is_asked_in_batches_of_whole_groups_with_64_rollouts_or_more():
     async def judge_batch(given, _context):
         return ones(given, None)
 
     reward = Double(judge_batch, takes=Takes.BATCH)
-    outcome = judged(groups_of(70), reward)
-    assert [len(batch) for batch in reward.asked] == [64, 6]
-    assert [attempt.members for attempt in outcome.attempts] == [64, 6]
+    outcome = judged(groups_of(60, 10, 6), reward)
+    assert [len(batch) for batch in reward.asked] == [70, 6]
+    assert [attempt.members for attempt in outcome.attempts] == [70, 6]
 
 
 def test_an_attempt_starts_as_soon_as_its_rollout_exists_and_waits_for_no_other_chunk():

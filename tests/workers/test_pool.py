@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def run(items, **settings):
     async def main():
         async with pool_of(**settings) as pool:
             outcomes = await pool.call(items)
-            assert (await pool.call_once("still here")).value == "still here"
+            assert (await pool.once("still here")).value == "still here"
             return outcomes
 
     return asyncio.run(main())
@@ -221,7 +222,7 @@ def test_an_alarm_left_behind_rings_for_nobody_else():
 def test_verdicts_are_equal_across_processes_for_hashes_are():
     async def main():
         async with pool_of() as pool:
-            return [(await pool.fresh("hash")).value for _ in range(2)]
+            return [(await pool.once("hash", fresh=True)).value for _ in range(2)]
 
     first, second = asyncio.run(main())
     assert first == second
@@ -230,13 +231,13 @@ def test_verdicts_are_equal_across_processes_for_hashes_are():
 def test_a_fresh_process_ran_nothing_before_and_is_gone_afterwards():
     async def main():
         async with pool_of() as pool:
-            warm = (await pool.call_once("pid")).value
-            fresh = (await pool.fresh("pid")).value
+            warm = (await pool.once("pid")).value
+            fresh = (await pool.once("pid", fresh=True)).value
             with pytest.raises(ProcessLookupError):
                 os.kill(fresh, 0)
-            crashed = await pool.fresh("segfault")
-            unsendable = await pool.fresh(threading.Lock())
-            return warm, fresh, (await pool.call_once("pid")).value, crashed.failure, unsendable.failure
+            crashed = await pool.once("segfault", fresh=True)
+            unsendable = await pool.once(threading.Lock(), fresh=True)
+            return warm, fresh, (await pool.once("pid")).value, crashed.failure, unsendable.failure
 
     warm, fresh, warm_again, crashed, unsendable = asyncio.run(main())
     assert warm == warm_again != fresh
@@ -247,10 +248,8 @@ def test_a_fresh_process_ran_nothing_before_and_is_gone_afterwards():
 def test_a_pool_of_two_with_one_hang_judges_eight_good_ones_and_nothing_survives():
     async def main():
         async with pool_of(2, cpu_s=0.5) as pool:
-            hung, *good = await asyncio.gather(
-                pool.call_once("spin"), *(pool.call_once("pid") for _ in range(8))
-            )
-            again = await asyncio.gather(*(pool.call_once(("burn", 0.05)) for _ in range(8)))
+            hung, *good = await asyncio.gather(pool.once("spin"), *(pool.once("pid") for _ in range(8)))
+            again = await asyncio.gather(*(pool.once(("burn", 0.05)) for _ in range(8)))
             return hung.failure, values(good), values(again)
 
     hung, good, again = asyncio.run(main())
@@ -287,7 +286,7 @@ def test_a_cancelled_call_takes_its_process_with_it_and_harms_no_other(fifo):
             with pytest.raises(asyncio.CancelledError):
                 await hanging
             assert await asyncio.to_thread(nobody_holds, descriptor)
-            after = await asyncio.gather(*(pool.call_once("b") for _ in range(4)))
+            after = await asyncio.gather(*(pool.once("b") for _ in range(4)))
             return values(await other)[1:] + values(after)
 
     assert asyncio.run(main()) == ["a", "b", "b", "b", "b"]
@@ -296,13 +295,13 @@ def test_a_cancelled_call_takes_its_process_with_it_and_harms_no_other(fifo):
 def test_a_call_cancelled_while_it_waits_for_a_process_takes_none():
     async def main():
         async with pool_of(1) as pool:
-            pid = (await pool.call_once("pid")).value
-            running = asyncio.create_task(pool.call_once(("burn", 0.1)))
+            pid = (await pool.once("pid")).value
+            running = asyncio.create_task(pool.once(("burn", 0.1)))
             await asyncio.sleep(0)
-            waiting = asyncio.create_task(pool.call_once("a"))
+            waiting = asyncio.create_task(pool.once("a"))
             await asyncio.sleep(0)
             waiting.cancel()
-            return pid == (await running).value == (await pool.call_once("pid")).value
+            return pid == (await running).value == (await pool.once("pid")).value
 
     assert asyncio.run(main())
 
@@ -406,7 +405,7 @@ def test_nothing_leaks():
     async def main():
         async with pool_of(2, cpu_s=0.1) as pool:
             await pool.call(["a", "segfault", "spin", "b", "close", "c"])
-            await pool.fresh("a")
+            await pool.once("a", fresh=True)
             task = asyncio.create_task(pool.call(["spin"]))
             await asyncio.sleep(0)
             task.cancel()
@@ -456,7 +455,7 @@ def test_a_file_is_a_target_with_its_folder_importable(tmp_path):
 
     async def main():
         async with pool_of(target=f"{path}:reward") as pool:
-            return (await pool.call_once("ab")).value
+            return (await pool.once("ab")).value
 
     assert asyncio.run(main()) == 6
 
@@ -466,7 +465,7 @@ def test_a_process_that_ends_before_each_item_is_given_up_after_three():
         async with pool_of(1) as pool:
             for worker in list(pool._alive):
                 worker.force()
-            pool._job = type(pool._job)("importing_fails:reward", 1.0, 1.0, None)
+            pool._job = replace(pool._job, target="importing_fails:reward")
             return await pool.call(["a", "b"])
 
     outcomes = asyncio.run(main())

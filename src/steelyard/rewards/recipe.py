@@ -15,7 +15,7 @@ from typing import Any
 
 from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict, as_judgement
-from steelyard.rewards.own import fingerprint
+from steelyard.rewards.importing import fingerprint
 from steelyard.rollout import Rollout, canonical_json
 
 _FULL = frozenset({"isolated"})

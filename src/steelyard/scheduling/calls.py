@@ -8,15 +8,23 @@ and is a backstop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from steelyard.clock import Clock, Clocks, Seconds
 from steelyard.errors import InfraError, RewardError, SandboxError, SuspectError, describe, printable
-from steelyard.outcome import LARGEST, Called, Context, End, Failure, Reward, Scored, Takes, as_judgement
+from steelyard.outcome import (
+    Called,
+    Context,
+    End,
+    Failure,
+    Reward,
+    Said,
+    Takes,
+    as_judgement,
+    as_judgements,
+)
 from steelyard.rollout import Rollout
 
 GRACE_S: Final = 2.0
@@ -64,7 +72,7 @@ class InlineCaller:
         The members of a group are judged together or not at all.
         """
         started = self._clock.now()
-        said: Sequence[Scored | Failure]
+        said: Sequence[Said]
         try:
             said = self._judge(rollouts)
         except Exception as error:  # noqa: BLE001 - whatever it raises is data about one rollout
@@ -73,10 +81,10 @@ class InlineCaller:
             said = [Failure(End.RAISED, _cause(error))] * len(rollouts)
         return [Called(rollouts, said, Clocks(service_s=self._clock.now() - started))]
 
-    def _judge(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+    def _judge(self, rollouts: Sequence[Rollout]) -> Sequence[Said]:
         if self._reward.takes is Takes.ROLLOUT:
-            return checked([self._reward(rollout, self._context) for rollout in rollouts], rollouts)
-        return checked(self._reward(rollouts, self._context), rollouts)
+            return [as_judgement(self._reward(rollout, self._context)) for rollout in rollouts]
+        return as_judgements(self._reward(rollouts, self._context), len(rollouts))
 
     async def canary(self) -> bool | None:
         """Ask the reward's own canary."""
@@ -131,7 +139,7 @@ class AsyncCaller:
     async def close(self) -> None:
         """Nothing of its own to stop: the scheduler cancels its calls."""
 
-    async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> list[Scored | Failure]:
+    async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> Sequence[Said]:
         work = await within(self._judge(rollouts, context), self._clock, self._deadline_s + GRACE_S)
         if work is None:
             cause = f"no answer after {self._deadline_s:g} s"
@@ -140,11 +148,11 @@ class AsyncCaller:
             return [Failure(End.RAISED, "CancelledError: the reward cancelled itself")] * len(rollouts)
         return work.result()
 
-    async def _judge(self, rollouts: Sequence[Rollout], context: Context) -> list[Scored | Failure]:
+    async def _judge(self, rollouts: Sequence[Rollout], context: Context) -> Sequence[Said]:
         one = self._reward.takes is Takes.ROLLOUT
         try:
             said = await self._reward(rollouts[0] if one else list(rollouts), context)
-            return list(checked([said] if one else said, rollouts))
+            return [as_judgement(said)] if one else as_judgements(said, len(rollouts))
         except InfraError as error:
             if error.clocks is not None:
                 context.report(error.clocks)
@@ -193,50 +201,6 @@ async def _canary(reward: Reward) -> bool | None:
         return await reward.canary()
     except Exception:  # noqa: BLE001 - a canary that raises was not answered
         return False
-
-
-def checked(said: object, rollouts: Sequence[Rollout]) -> list[Scored]:
-    """Take what a call returned as one judgement for each rollout.
-
-    Raises
-    ------
-    ValueError
-        If there are not as many, or one is no judgement; the message names its place.
-    """
-    if isinstance(said, str | bytes | Mapping | AbstractSet) or not isinstance(said, Iterable):
-        raise ValueError(f"returned {type(said).__name__}, not one value for each rollout")  # noqa: TRY004
-    values = list(islice(said, len(rollouts) + 1))  # what it returned may have no end
-    if len(values) != len(rollouts):
-        many = "more" if len(values) > len(rollouts) else str(len(values))
-        raise ValueError(f"returned {many} values for {len(rollouts)} rollouts")
-    return [taken(value) for value in values]
-
-
-def taken(value: object) -> Scored:
-    """Take what a reward returned for one rollout as a judgement whose words can be written down.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    judged = (
-        value
-        if type(value) is Scored and type(value.value) is float and abs(value.value) <= LARGEST
-        else as_judgement(value)
-    )
-    if judged.code is None and judged.reason is None and judged.integrity is None:
-        return judged
-    for words in (judged.code, judged.reason, judged.integrity):
-        if words is not None and not (type(words) is str and words.isascii()):
-            return Scored(judged.value, *map(_words, (judged.code, judged.reason, judged.integrity)))
-    return judged
-
-
-def _words(words: object) -> str | None:
-    if words is None or isinstance(words, str):
-        return None if words is None else printable(str(words))
-    raise ValueError(f"returned {type(words).__name__} for a code, reason or integrity, which is no text")
 
 
 def _cause(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from steelyard.blame import excused
 from steelyard.errors import RunStoppedError, describe
 from steelyard.outcome import (
+    NOTHING,
     Abstained,
     Attempt,
     Called,
@@ -27,6 +28,7 @@ from steelyard.outcome import (
     How,
     Part,
     Reward,
+    Said,
     Score,
     Scored,
     Takes,
@@ -36,7 +38,7 @@ from steelyard.outcome import (
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.calls import Caller, InlineCaller
 from steelyard.scheduling.columns import by_columns
-from steelyard.scheduling.suspects import Witness, first_of_each, settle
+from steelyard.scheduling.suspects import LEFT_OUT, Witness, first_of_each, settle, settle_some
 
 WINDOW: Final = 4_096
 """Rollouts under way at most: four chunks, so that a slow one does not stop the others."""
@@ -306,6 +308,8 @@ class Scheduler:
         inline = plan.caller if isinstance(plan.caller, InlineCaller) else None
         if reward.takes is Takes.GROUP:
             calls = list(_by_group(cells))
+        elif reward.takes is Takes.BATCH and not inline:
+            calls = list(_whole_groups(cells, MESSAGE))
         else:
             alone = reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT
             share = (
@@ -329,48 +333,69 @@ class Scheduler:
         for called in await plan.caller.call([cell.rollout for cell in cells]):
             some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
             alone = plan.part.reward.takes is not Takes.BATCH or len(some) == 1
-            if alone or not any(isinstance(said, Failure) for said in called.said):
+            if alone or not all(isinstance(said, Failure) for said in called.said):
                 self._ended(plan, called, some, attempted=attempted)
                 continue
-            # a failed batch says nothing about its members: each is asked for alone
+            # a batch that failed whole says nothing about its members: each is asked for alone
             self._note(plan.part, called, 0)
             for cell in some:
                 self._spawn(self._call(plan, [cell], attempted=1))
 
     def _ended(self, plan: PartPlan, called: Called, cells: list[_Cell], *, attempted: int) -> None:
         part = plan.part
-        name, identity = part.reward.name, part.reward.identity
-        lowest = part.reward.floor - _ROUNDING
         attempt = self._note(part, called, attempted)
-        witness = self._witnesses[name]
-        failed: list[tuple[_Cell, Failure]] = []
-        for cell, said in zip(cells, called.said, strict=True):
-            if type(said) is Failure:
-                failed.append((cell, said))
-                continue
-            one, place, rollout = cell
-            if said.value < lowest:  # type: ignore[union-attr]
-                raise _below_floor(part.reward, rollout, said.value)  # type: ignore[union-attr]
-            # `_say` and `_arrived` without the calls: this loop runs once for every rollout
-            score = Score(rollout.key, rollout.ordinal, name, identity, said, attempt)  # type: ignore[arg-type]
-            one.scores[name][place] = score
-            self._batch.scores.append(score)
-            one.missing -= 1
-            if one.missing == 0:
-                self._advance([one])
+        witness = self._witnesses[part.reward.name]
         together = part.reward.takes is Takes.GROUP
-        if not failed:
-            witness.judged(called.rollouts if together else called.rollouts[-1:], called.clocks.service_s)
-            return
+        last, failed = self._take(part, called, cells, attempt)
+        if last is not None and not together:
+            witness.judged([last], called.clocks.service_s)
+        elif last is not None and all(type(said) is Scored for said in called.said):
+            witness.judged(called.rollouts, called.clocks.service_s)
         for cell, failure in failed:
             if not failure.boundary:
                 witness.failed(cell.rollout, failure)
-        for some in [failed] if together else [[one] for one in failed]:
-            suspects = [cell for cell, _ in some]
-            self._spawn(self._settle(plan, suspects, some[0][1], attempt, attempted + 1))
+        for some in [failed] if together and failed else [[one] for one in failed]:
+            whole = called.rollouts if together else [some[0][0].rollout]
+            self._spawn(self._settle(plan, some, whole, attempt, attempted + 1))
+
+    def _take(
+        self, part: Part, called: Called, cells: list[_Cell], attempt: int
+    ) -> tuple[Rollout | None, list[tuple[_Cell, Failure]]]:
+        """Write down what was judged; return the last rollout that was, and what failed."""
+        name, identity, lowest = part.reward.name, part.reward.identity, part.reward.floor - _ROUNDING
+        failed: list[tuple[_Cell, Failure]] = []
+        last, wholly = None, None
+        for cell, said in zip(cells, called.said, strict=True):
+            one, place, rollout = cell
+            if type(said) is Scored:
+                if said.value < lowest:
+                    raise _below_floor(part.reward, rollout, said.value)
+                # `_say` and `_arrived` without the calls: this loop runs once for every rollout
+                score = Score(rollout.key, rollout.ordinal, name, identity, said, attempt)
+                one.scores[name][place] = score
+                self._batch.scores.append(score)
+                one.missing -= 1
+                if one.missing == 0:
+                    self._advance([one])
+                last = rollout
+            elif type(said) is Failure:
+                failed.append((cell, said))
+            else:
+                wholly = _wholly_left_out(cells, called.said) if wholly is None else wholly
+                if one.group.ordinal not in wholly:
+                    failed.append((cell, LEFT_OUT))
+                    continue
+                self._say(one, place, part, NOTHING, attempt)
+                self._arrived(one)
+        return last, failed
 
     async def _settle(
-        self, plan: PartPlan, cells: list[_Cell], failure: Failure, attempt: int, attempted: int
+        self,
+        plan: PartPlan,
+        failed: list[tuple[_Cell, Failure]],
+        whole: Sequence[Rollout],
+        attempt: int,
+        attempted: int,
     ) -> None:
         last = attempt
 
@@ -379,8 +404,12 @@ class Scheduler:
             last = self._note(plan.part, called, attempted)
 
         witness = self._witnesses[plan.part.reward.name]
-        verdicts = await settle([cell.rollout for cell in cells], failure, witness, note)
-        for cell, verdict in zip(cells, verdicts, strict=True):
+        if len(failed) == len(whole):
+            verdicts = await settle([cell.rollout for cell, _ in failed], failed[0][1], witness, note)
+        else:
+            members = {cell.rollout.ordinal: failure for cell, failure in failed}
+            verdicts = await settle_some(whole, members, witness, note)
+        for (cell, _), verdict in zip(failed, verdicts, strict=True):
             self._say(cell.open, cell.place, plan.part, verdict, last)
             self._arrived(cell.open)
 
@@ -466,10 +495,24 @@ def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedEr
     )
 
 
+def _wholly_left_out(cells: list[_Cell], said: Sequence[Said]) -> set[int]:
+    """Groups that have all their rollouts in a call which abstained from every one of them."""
+    left_out: dict[int, int] = {}
+    for cell, one in zip(cells, said, strict=True):
+        left_out[cell.open.group.ordinal] = left_out.get(cell.open.group.ordinal, 0) + (one is NOTHING)
+    sizes = {cell.open.group.ordinal: len(cell.open.group.rollouts) for cell in cells}
+    return {group for group, count in left_out.items() if count == sizes[group]}
+
+
 def _by_group(cells: list[_Cell]) -> Iterator[list[_Cell]]:
+    return _whole_groups(cells, 1)
+
+
+def _whole_groups(cells: list[_Cell], size: int) -> Iterator[list[_Cell]]:
+    """Whole groups, together at least `size` rollouts: what a call leaves out is judged by the group."""
     some: list[_Cell] = []
     for cell in cells:
-        if some and some[-1].open is not cell.open:
+        if len(some) >= size and some[-1].open is not cell.open:
             yield some
             some = []
         some.append(cell)

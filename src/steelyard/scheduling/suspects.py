@@ -10,14 +10,20 @@ judges one, it is the reward that is broken, and the run stops with what it rais
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from steelyard.blame import SAME_ERROR_STOPS, Next, verdict_on
 from steelyard.clock import Seconds
 from steelyard.errors import RunStoppedError
-from steelyard.outcome import Called, End, Failure, Reward, Scored, Takes, Unscored
+from steelyard.outcome import Abstained, Called, End, Failure, Reward, Scored, Takes, Unscored
 from steelyard.rollout import Rollout
 from steelyard.scheduling.calls import Caller
+
+LEFT_OUT: Final = Failure(
+    End.RAISED,
+    "returned None, though not for the whole group: what a completion brings about is no abstention",
+)
 
 
 class Witness:
@@ -158,23 +164,67 @@ async def settle(
     return verdicts
 
 
+async def settle_some(
+    whole: Sequence[Rollout],
+    failed: Mapping[int, Failure],
+    witness: Witness,
+    note: Callable[[Called], None],
+) -> Sequence[Scored | Unscored]:
+    """Find verdicts for those members of a group that its call did not judge, as it did the others.
+
+    They are known, so nobody has to be searched; but what is said of one may depend on all, so the
+    whole group is asked about again.
+
+    Parameters
+    ----------
+    whole
+        The group.
+    failed
+        By the ordinals of its members, what their first attempt came to.
+    witness, note
+        As in `settle`.
+    """
+    reward = witness.reward
+    said = dict(zip((one.ordinal for one in whole), await _said_again(whole, witness, note), strict=True))
+    verdicts: list[Scored | Unscored] = []
+    sound: bool | None = None
+    for ordinal, first in failed.items():
+        second = said[ordinal]
+        if isinstance(second, Failure):
+            sound = await witness.sound() if sound is None else sound
+            verdict = verdict_on([first, second], reward=reward.name, floor=reward.floor, canary=sound)
+            if isinstance(
+                verdict, Next
+            ):  # pragma: no cover - the law always decides once the canary was asked
+                raise TypeError(verdict)
+            verdicts.append(verdict)
+        else:
+            verdicts.append(second)
+    return verdicts
+
+
+async def _said_again(
+    rollouts: Sequence[Rollout], witness: Witness, note: Callable[[Called], None]
+) -> list[Scored | Failure]:
+    """Ask once more, and write it down; who leaves a rollout out now has failed on it."""
+    said: list[Scored | Failure] = []
+    for called in await witness.caller.call(rollouts, fresh=True):
+        note(called)
+        said += [LEFT_OUT if isinstance(one, Abstained) else one for one in called.said]
+        if all(isinstance(one, Scored) for one in called.said):
+            witness.judged(called.rollouts, called.clocks.service_s)
+    return said
+
+
 async def _asked_again(
     rollouts: Sequence[Rollout], witness: Witness, note: Callable[[Called], None]
 ) -> list[Scored] | Failure:
     """Ask once more; return the judgements, or the first failure."""
     judged: list[Scored] = []
-    failure: Failure | None = None
-    called: Called | None = None
-    for called in await witness.caller.call(rollouts, fresh=True):
-        note(called)
-        for said in called.said:
-            if isinstance(said, Scored):
-                judged.append(said)
-            else:
-                failure = failure or said
-    if failure is not None:
-        return failure
-    witness.judged(rollouts, None if called is None else called.clocks.service_s)
+    for said in await _said_again(rollouts, witness, note):
+        if isinstance(said, Failure):
+            return said
+        judged.append(said)
     return judged
 
 

@@ -8,10 +8,10 @@ group when its lifeline is cut (the parent shut it, or died, be it by `kill -9`)
 has ended, and its last words are the worker's exit status and CPU time. No `prctl`: the same on
 macOS, no matter which thread started it, and no matter who holds the interpreter's lock.
 
-**Worker.** Answers messages `(serial, [pickled item, ...])`, item by item, in its main thread (so
-`signal.alarm` works). Results gather in memory shared with the parent and are sent when a message is
-done: a process that dies leaves them behind, and beside them the number of the item it died in. A
-fast item costs no write.
+**Worker.** Answers messages `(serial, times, [pickled item, ...])`, item by item, in its main thread (so
+`signal.alarm` works); `times` multiplies the limits. Results gather in memory shared with the parent
+and are sent when a message is done: a process that dies leaves them behind, and beside them the number
+of the item it died in. A fast item costs no write.
 
 **CPU limit.** `ITIMER_PROF` with the default action of its signal: the kernel ends the process, also
 in the middle of a `9**9**9` that never returns to the interpreter. Armed before an item is named as
@@ -46,8 +46,8 @@ CELLS = 6
 FIRST_RECORD = 64
 SHARED_BYTES = 1 << 20
 
-HEADER = struct.Struct("=QBddQ")  # index, kind, service_s, cpu_s, length of the blob behind it
-RETURNED, RAISED, OUT_OF_MEMORY = range(3)
+HEADER = struct.Struct("=QBdddQ")  # index, kind, service_s, cpu_s, number, length of the blob behind it
+RETURNED, NUMBER, RAISED, OUT_OF_MEMORY = range(4)  # a number stands in the header: most values are one
 
 LAST_WORDS = struct.Struct("=qd")  # exit code as `subprocess` writes it, CPU seconds
 
@@ -58,12 +58,18 @@ TICKS_S = 0.02
 """While a timer is armed, the CPU clock of a process moves in scheduler ticks (1 to 10 ms), that of a
 thread does not: the former counts only where it shows other threads at work."""
 
+SHORT_S = 0.001
+"""Items share an armed timer that is no older, so a CPU limit may come this much early; an item that took
+less has no CPU time, for reading the clock would cost as much as the item."""
+
+NOT_MEASURED = -1.0
 NAP_S = 0.002
 RETIRED = 86
 
 Function = Callable[[Any], object]
-Setup = tuple[list[str], str, float | None, int | None]
-"""The first message: sys.path, target, cpu_s, memory_bytes."""
+Setup = tuple[list[str], str, "bytes | None", "float | None", "int | None", bool]
+"""The first message: sys.path, target, what the target is given to make the function (pickled; `None`:
+the target is the function), cpu_s, memory_bytes, confined."""
 
 
 def main(talk: int, life: int, shared: int, parent: int) -> None:
@@ -135,10 +141,13 @@ class Worker:
 
     def _prepare(self, setup: Setup) -> float:
         """Import the target: the function that answers the first message."""
-        sys.path[:], target, cpu_s, memory_bytes = setup
-        self._function = find(target)
+        sys.path[:], target, given, cpu_s, memory_bytes, confined = setup
+        found: Any = find(target)
+        self._function = found if given is None else found(pickle.loads(given))  # noqa: S301 (as in work)
         if memory_bytes is not None:
             limit_memory(memory_bytes)
+        if confined:
+            confine()
         self._cpu_s = cpu_s
         return time.monotonic()
 
@@ -146,55 +155,69 @@ class Worker:
         """Answer one message after another."""
         while True:
             try:
-                serial, blobs = pickle.load(self._requests)  # noqa: S301 (from our own parent)
+                serial, times, blobs = pickle.load(self._requests)  # noqa: S301 (from our own parent)
             except (EOFError, OSError):
                 return
             self._page[INDEX] = -1
             self._page[STARTED] = time.monotonic()
             self._page[SERIAL] = serial
-            self._answer(self._function, blobs, self._cpu_s or 0.0)
+            self._answer(self._function, blobs, (self._cpu_s or 0.0) * times)
             self._tray.flush()
 
     def _answer(self, function: Function, blobs: Sequence[bytes], limit_s: float) -> None:
-        page, put, loads, dumps = self._page, self._tray.put, pickle.loads, pickle.dumps
+        page, put = self._page, self._tray.put
         now, all_cpu, own_cpu, arm = time.monotonic, time.process_time, time.thread_time, signal.setitimer
         threads = threading.active_count()
+        armed = -1.0
         started, own, whole = now(), own_cpu(), all_cpu()
         for index, blob in enumerate(blobs):
-            arm(signal.ITIMER_PROF, limit_s)
-            page[CPU] = whole
+            if started - armed > SHORT_S:
+                arm(signal.ITIMER_PROF, limit_s)
+                armed, own, whole = started, own_cpu(), all_cpu()
+                page[CPU] = whole
             page[STARTED] = started
             page[INDEX] = index
-            kind = RETURNED
-            try:
-                answer = dumps(function(loads(blob)), pickle.HIGHEST_PROTOCOL)
-                if len(answer) > RESULT_BYTES:
-                    kind, answer = RAISED, dumps(too_long(len(answer)))
-            except MemoryError:
-                kind, answer = OUT_OF_MEMORY, b""
-            except BaseException as error:  # noqa: BLE001 (SystemExit and KeyboardInterrupt are the item's too)
-                kind, answer = RAISED, dumps(described(error))
+            kind, number, answer = answered(function, blob)
             if self._forked:  # a child of the item came back out of the function: not its place
                 os._exit(0)
-            ended, own_ended, whole_ended = now(), own_cpu(), all_cpu()
-            cpu_s = own_ended - own
-            if whole_ended - whole > cpu_s + TICKS_S:
-                cpu_s = whole_ended - whole
-            put(index, kind, ended - started, cpu_s, answer)
+            ended = now()
+            service_s = ended - started
+            cpu_s = NOT_MEASURED
+            if service_s > SHORT_S:
+                cpu_s, whole_s = own_cpu() - own, all_cpu() - whole
+                if whole_s > cpu_s + TICKS_S:
+                    cpu_s = whole_s
+            put((index, kind, service_s, cpu_s, number), answer)
             arm(signal.ITIMER_REAL, 0.0)  # an alarm that the item left behind would ring for another
-            started, own, whole = ended, own_ended, whole_ended
+            started = ended
             if kind == OUT_OF_MEMORY:
                 self._retire()
             if (count := threading.active_count()) != threads:
                 if count > threads and busy_beside_us():
                     self._retire()
-                threads, started, own, whole = count, now(), own_cpu(), all_cpu()
+                threads, started = count, now()
         arm(signal.ITIMER_PROF, 0.0)
 
     def _retire(self) -> NoReturn:
         """End before the next item would pay for what the last one left in this process."""
         self._tray.flush()
         os._exit(RETIRED)
+
+
+def answered(function: Function, blob: bytes) -> tuple[int, float, bytes]:
+    """Call the function on one item: the kind of its end, its number, its pickled answer."""
+    try:
+        value = function(pickle.loads(blob))  # noqa: S301 (from our own parent)
+        if type(value) is float:
+            return NUMBER, value, b""
+        answer = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if len(answer) > RESULT_BYTES:
+            return RAISED, 0.0, pickle.dumps(too_long(len(answer)))
+    except MemoryError:
+        return OUT_OF_MEMORY, 0.0, b""
+    except BaseException as error:  # noqa: BLE001 (SystemExit and KeyboardInterrupt are the item's too)
+        return RAISED, 0.0, pickle.dumps(described(error))
+    return RETURNED, 0.0, answer
 
 
 class Tray:
@@ -207,17 +230,21 @@ class Tray:
         self.page = memoryview(shared)[: CELLS * 8].cast("d")
         self.page[USED] = FIRST_RECORD
 
-    def put(self, index: int, kind: int, service_s: float, cpu_s: float, blob: bytes) -> None:
-        """Add a record; one that is larger than the tray is sent at once."""
-        record = HEADER.pack(index, kind, service_s, cpu_s, len(blob)) + blob
-        end = self._used + len(record)
+    def put(self, facts: tuple[int, int, float, float, float], blob: bytes) -> None:
+        """Add a record, header and blob; one that is larger than the tray is sent at once."""
+        start = self._used + HEADER.size
+        end = start + len(blob)
         if end > SHARED_BYTES:
             self.flush()
-            end = FIRST_RECORD + len(record)
+            start = self._used + HEADER.size
+            end = start + len(blob)
             if end > SHARED_BYTES:
-                self._send(memoryview(record))
+                header = HEADER.pack(*facts, len(blob))
+                self._send(memoryview(header + blob))
                 return
-        self._shared[self._used : end] = record
+        HEADER.pack_into(self._shared, self._used, *facts, len(blob))
+        if blob:
+            self._shared[start:end] = blob
         self._used = end
         self.page[USED] = end
 
@@ -259,6 +286,36 @@ def limit_memory(room_bytes: int) -> None:
     resource.setrlimit(
         resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
     )
+
+
+CONFINED = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "pty.")
+"""Audit events (as they begin) that a confined process does not get past: network and processes."""
+
+CHANGING = frozenset(
+    ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+)
+"""And those that change files; opening one to write is another."""
+
+
+def confine() -> None:
+    """Refuse the network, other processes and writing to whatever Python this process runs from now on.
+
+    For code of ours that reads what a policy wrote and must not be talked into anything. It holds for
+    Python, not for machine code: no boundary for a program that somebody else wrote.
+    """
+    sys.dont_write_bytecode = True
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        writes = event == "open" and _writes(arguments)
+        if writes or event.startswith(CONFINED) or event in CHANGING:
+            raise PermissionError(f"{event} is refused: this process is confined")
+
+    sys.addaudithook(refuse)
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    _, mode, flags = arguments
+    return bool(set(mode or "") & set("wax+")) or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
 def find(target: str) -> Function:

@@ -71,9 +71,18 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """The function was never called: the item cannot be sent, or no process would start."""
+    """The function was never called: the item cannot be sent, or no process would start.
+
+    Parameters
+    ----------
+    cause
+        Why.
+    unsendable
+        Whether it was the item.
+    """
 
     cause: str
+    unsendable: bool = False
 
     def __str__(self) -> str:
         return f"never started: {self.cause}"

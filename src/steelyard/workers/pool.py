@@ -69,8 +69,14 @@ class WorkerPool:
         CPU seconds per item; `None` for no limit.
     wall_s
         Wall seconds per item; `None` for no limit.
+    given
+        What `target` is called with, once in each process, to make the function; pickled. Without it the
+        target is the function.
     memory_bytes
         What a process may take beyond what it holds after the import (Linux).
+    confined
+        For code of ours that reads what a policy wrote: the environment is scrubbed, and Python in the
+        process gets no network, no other process, and writes no file.
     start_s
         Seconds for starting and importing.
     clock
@@ -94,10 +100,12 @@ class WorkerPool:
         self,
         target: str,
         *,
+        given: object = None,
         size: int,
         cpu_s: Seconds | None,
         wall_s: Seconds | None,
         memory_bytes: int | None = None,
+        confined: bool = False,
         start_s: Seconds = START_S,
         clock: Clock | None = None,
     ) -> None:
@@ -119,7 +127,8 @@ class WorkerPool:
                 raise RefusedError(
                     f"{name} must be positive, not {limit}", where=self._where, remedy=f"raise {name}"
                 )
-        self._job = Job(target, cpu_s, wall_s, memory_bytes)
+        packed = None if given is None else pickle.dumps(given)
+        self._job = Job(target, packed, cpu_s, wall_s, memory_bytes, confined)
         self._start_s = start_s
         self._size = size
         self._clock = clock or SystemClock()
@@ -127,6 +136,7 @@ class WorkerPool:
         self._idle: list[WorkerProcess] = []
         self._alive: set[WorkerProcess] = set()
         self._closed = False
+        self.was_ready = False
 
     async def start(self) -> None:
         """Start the processes and import the target in each.
@@ -180,23 +190,33 @@ class WorkerPool:
         await self._run(waiting, outcomes)
         return [outcomes[place] for place in range(len(items))]
 
-    async def call_once(self, whole: object) -> Outcome:
-        """Run the function once, on a whole batch or group."""
-        (outcome,) = await self.call([whole])
-        return outcome
+    async def once(self, item: object, *, times: int = 1, fresh: bool = False) -> Outcome:
+        """Run the function on one item, such as a whole batch.
 
-    async def fresh(self, item: object) -> Outcome:
-        """Run the function on one item in a process that ran nothing before, and is gone afterwards."""
+        Parameters
+        ----------
+        item
+            What the function is given.
+        times
+            What its limits are multiplied with: the number of rollouts in it.
+        fresh
+            Whether to run it in a process that ran nothing before, and is gone afterwards.
+        """
         try:
             blob = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # noqa: BLE001 (as in call)
             return Outcome(failure=_unsendable(error))
         outcomes: dict[int, Outcome] = {}
-        await self._run({0: blob}, outcomes, fresh=True)
+        await self._run({0: blob}, outcomes, times=times, fresh=fresh)
         return outcomes[0]
 
     async def _run(
-        self, waiting: dict[int, bytes], outcomes: dict[int, Outcome], *, fresh: bool = False
+        self,
+        waiting: dict[int, bytes],
+        outcomes: dict[int, Outcome],
+        *,
+        times: int = 1,
+        fresh: bool = False,
     ) -> None:
         """Send what waits to one process after another, until each item has its outcome."""
         fruitless, cause, queued_s = 0, "", 0.0
@@ -210,8 +230,9 @@ class WorkerPool:
                     continue
                 queued_s += self._clock.now() - asked_at
                 try:
+                    wall_s = None if self._job.wall_s is None else self._job.wall_s * times
                     found = await worker.ask(
-                        list(waiting.values()), wall_s=self._job.wall_s, queued_s=queued_s
+                        list(waiting.values()), wall_s=wall_s, queued_s=queued_s, times=times
                     )
                 finally:
                     await self._give_back(worker, fresh=fresh)
@@ -243,13 +264,14 @@ class WorkerPool:
 
     async def _spawn(self) -> WorkerProcess:
         try:
-            worker = WorkerProcess(self._clock, self._forget)
+            worker = WorkerProcess(self._clock, self._forget, scrubbed=self._job.confined)
         except OSError as error:
             raise _NoWorkerError(f"no process can be started: {describe(error)}") from None
         self._alive.add(worker)
         failure = await worker.prepare(self._job, within_s=self._start_s)
         if failure is not None:
             raise _NoWorkerError(f"importing it within {self._start_s:g} s failed: {failure}")
+        self.was_ready = True
         return worker
 
     def _forget(self, worker: WorkerProcess) -> None:
@@ -288,5 +310,6 @@ class WorkerPool:
 def _unsendable(error: Exception) -> NotStarted:
     return NotStarted(
         f"it cannot be pickled for a worker process ({describe(error)}); "
-        "keep plain values (str, numbers, lists, dicts) in the columns that a reward reads"
+        "keep plain values (str, numbers, lists, dicts) in the columns that a reward reads",
+        unsendable=True,
     )

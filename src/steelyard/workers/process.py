@@ -32,15 +32,22 @@ from steelyard.workers.ends import Cut, Died, Failure, NotStarted, Outcome, Rais
 KEEPER_GRACE_S = 0.5
 """How long a keeper may take to end its worker before the parent does it over its head."""
 
+KEPT_ENVIRONMENT = frozenset(
+    ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+)
+"""What a scrubbed process sees: no token, no proxy, no home."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every worker of a pool runs, and under which limits."""
+    """What every worker of a pool runs, and under which limits: see `WorkerPool`."""
 
     target: str
+    given: bytes | None
     cpu_s: Seconds | None
     wall_s: Seconds | None
     memory_bytes: int | None
+    confined: bool
 
 
 class WorkerProcess:
@@ -50,13 +57,20 @@ class WorkerProcess:
     ----------
     clock
         Where time comes from.
+    scrubbed
+        Whether it sees only what an interpreter needs of the environment.
     on_gone
         Called once, in the event loop, when the process and its group have ended.
     """
 
-    def __init__(self, clock: Clock, on_gone: Callable[[WorkerProcess], None]) -> None:
+    def __init__(
+        self, clock: Clock, on_gone: Callable[[WorkerProcess], None], *, scrubbed: bool = False
+    ) -> None:
         self._clock = clock
         self._on_gone = on_gone
+        self._environment = {
+            name: value for name, value in os.environ.items() if not scrubbed or name in KEPT_ENVIRONMENT
+        }
         self._loop = asyncio.get_running_loop()
         self.gone = asyncio.Event()
         self._gone_at: Seconds = 0.0
@@ -90,7 +104,7 @@ class WorkerProcess:
                 + [str(number) for number in (*passed, os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONHASHSEED": "0"},
+                env={**self._environment, "PYTHONHASHSEED": "0"},
                 pass_fds=passed,
                 start_new_session=True,
             )
@@ -108,7 +122,9 @@ class WorkerProcess:
 
     async def prepare(self, job: Job, *, within_s: Seconds) -> Failure | None:
         """Have the target imported; say why it could not be."""
-        setup: child.Setup = (sys.path, job.target, job.cpu_s, job.memory_bytes)
+        setup: child.Setup = (
+            sys.path, job.target, job.given, job.cpu_s, job.memory_bytes, job.confined,
+        )  # fmt: skip
         found = await self.ask([pickle.dumps(setup)], wall_s=within_s)
         outcome = found.get(0, Outcome(failure=NotStarted("it was ended from outside")))
         if outcome.failure is None and isinstance(outcome.value, float):
@@ -119,9 +135,16 @@ class WorkerProcess:
         return outcome.failure
 
     async def ask(
-        self, blobs: Sequence[bytes], *, wall_s: Seconds | None, queued_s: Seconds | None = None
+        self,
+        blobs: Sequence[bytes],
+        *,
+        wall_s: Seconds | None,
+        queued_s: Seconds | None = None,
+        times: int = 1,
     ) -> dict[int, Outcome]:
         """Run the items; where the process dies, those not in the answer were never started.
+
+        `times` multiplies the CPU limit of each item, `wall_s` is the wall limit of each.
 
         Cancelled, it takes the process with it.
         """
@@ -134,7 +157,7 @@ class WorkerProcess:
         self._watch(wall_s)
         try:
             with contextlib.suppress(OSError):  # it died while we spoke: what it left is read below
-                await self._loop.sock_sendall(self._talk, pickle.dumps((self._serial, blobs)))
+                await self._loop.sock_sendall(self._talk, pickle.dumps((self._serial, times, blobs)))
                 await self._listen(found, len(blobs), queued_s)
             if len(found) < len(blobs):
                 await self.gone.wait()
@@ -275,15 +298,20 @@ class WorkerProcess:
 
 def read_records(data: bytes | bytearray, found: dict[int, Outcome], queued_s: Seconds | None) -> int:
     """Turn whole records into outcomes; return how many bytes they were. One seen before stands."""
-    at = 0
-    while len(data) - at >= child.HEADER.size:
-        index, kind, service_s, cpu_s, length = child.HEADER.unpack_from(data, at)
-        end = at + child.HEADER.size + length
-        if end > len(data):
+    at, size, whole = 0, child.HEADER.size, len(data)
+    unpack = child.HEADER.unpack_from
+    while whole - at >= size:
+        index, kind, service_s, cpu, number, length = unpack(data, at)
+        end = at + size + length
+        if end > whole:
             break
         if index not in found:
-            value, failure = read_blob(kind, bytes(data[at + child.HEADER.size : end]))
-            found[index] = Outcome(value, failure, queued_s, service_s, cpu_s)
+            cpu_s = None if cpu == child.NOT_MEASURED else cpu
+            if kind == child.NUMBER:
+                found[index] = Outcome(number, None, queued_s, service_s, cpu_s)
+            else:
+                value, failure = read_blob(kind, bytes(data[at + size : end]))
+                found[index] = Outcome(value, failure, queued_s, service_s, cpu_s)
         at = end
     return at
 
