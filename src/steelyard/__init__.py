@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from steelyard.outcome import Unscored as Unscored
     from steelyard.rewards import Recipe as Recipe
     from steelyard.rewards import builtin as builtin
+    from steelyard.rewards import load_recipe as load_recipe
     from steelyard.rewards import reward as reward
     from steelyard.rollout import Group as Group
     from steelyard.rollout import Rollout as Rollout
@@ -55,6 +56,7 @@ _HOMES = {
     "TooManyUnscoredError": "errors",
     "Unscored": "outcome",
     "builtin": "rewards",
+    "load_recipe": "rewards",
     "reward": "rewards",
     "score_file": "scoring",
 }

@@ -94,6 +94,8 @@ class Scheme(NamedTuple):
         From groups and weights to one `GroupAdvantages` each, in order. Every scheme has it.
     by_group
         The same for one group's totals; `None` where the scheme needs the whole batch.
+    reads_parts
+        Whether it sums the parts itself, so that it sees nothing of what a recipe makes of their sum.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Scheme(NamedTuple):
     minimum: Callable[[int], int]
     by_batch: Callable[[Sequence[VotingGroup], Mapping[str, float]], list[GroupAdvantages]]
     by_group: Callable[[Sequence[Verdict]], GroupAdvantages] | None = None
+    reads_parts: bool = False
 
     @property
     def scope(self) -> Literal["group", "batch"]:
@@ -396,7 +399,14 @@ SCHEMES: Mapping[str, Scheme] = {
         _scheme(dr_grpo, _pair, "minus the group's mean"),
         _scheme(rloo, _pair, "minus the mean of the others; unbiased however many rows are missing"),
         Scheme("batch", "minus the group's mean, over the batch's sample std + 1e-4", _pair, batch),
-        Scheme("gdpo", "each reward as in grpo, weighted, summed, over the batch's std + 1e-4", _half, gdpo),
+        Scheme(
+            "gdpo",
+            "each reward as in grpo, weighted, summed, over the batch's std + 1e-4",
+            _half,
+            gdpo,
+            None,
+            True,
+        ),
     )
 }
 """The schemes by their names on the command line; `grpo` is the default."""

@@ -140,3 +140,8 @@ DEEDS = {
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "count": count,
 }
+
+
+def run_code(text):
+    exec(text, {})  # noqa: S102 - our own text
+    return "done"

@@ -52,7 +52,7 @@ FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz; - is standard input.")
 ]
 RewardOption = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--reward",
         "-r",
@@ -61,6 +61,15 @@ RewardOption = Annotated[
         "package.module:function or path/to/file.py:function.",
     ),
 ]
+RecipeOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="Rewards with weights, gates and shapes, instead of --reward."),
+]
+SchemaDraftOption = Annotated[
+    str | None,
+    typer.Option(metavar="DRAFT", help="For --reward schema: the draft of schemas that name none."),
+]
+FormatsOption = Annotated[bool, typer.Option("--formats", help="For --reward schema: assert `format`, too.")]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed.")]
 LedgerOption = Annotated[
     Path | None, typer.Option(help="Where the record is kept.", show_default="OUT.ledger")
@@ -111,8 +120,11 @@ MaxUnscoredOption = Annotated[
 def score(
     file: FileArgument,
     *,
-    reward: RewardOption,
     out: OutOption,
+    reward: RewardOption = None,
+    recipe: RecipeOption = None,
+    schema_draft: SchemaDraftOption = None,
+    formats: FormatsOption = False,
     ledger: LedgerOption = None,
     advantage: AdvantageOption = Scheme.grpo,
     column: ColumnOption = None,
@@ -131,10 +143,11 @@ def score(
 
     The same command again goes on where an earlier one was interrupted.
     """
+    from steelyard.cli.asked import asked
     from steelyard.cli.score import run
     from steelyard.scoring import Options
 
-    names = _split(reward)
+    what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats)
     options = Options(
         columns=_columns(column or []),
         advantage=advantage.value,
@@ -145,15 +158,22 @@ def score(
         new_run=new_run,
         keep=tuple(_split(keep or [])),
     )
-    raise typer.Exit(run(file, names, out, ledger, options, max_unscored=max_unscored, quiet=quiet))
+    raise typer.Exit(run(file, what, out, ledger, options, max_unscored=max_unscored, quiet=quiet))
 
 
 @app.command()
-def rewards() -> None:
-    """List the rewards of ours."""
-    from steelyard.cli.rewards import listing
+def rewards(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, with its settings and an example.")
+    ] = None,
+) -> None:
+    """List the rewards of ours, or say all about one."""
+    from steelyard.cli.rewards import listing, one
 
-    listing()
+    if name is None:
+        listing()
+    else:
+        one(name)
 
 
 @app.command()

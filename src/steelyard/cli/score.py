@@ -15,8 +15,7 @@ from rich.table import Table
 
 from steelyard.blame import UNSCORED_SHARE
 from steelyard.cli.words import console, plain
-from steelyard.outcome import Part
-from steelyard.rewards import Recipe, find
+from steelyard.rewards import Recipe
 from steelyard.scoring import Options, Summary, ledger_of, score_file
 from steelyard.scoring import Progress as HowFar
 from steelyard.scoring.summary import QUANTILES
@@ -27,7 +26,7 @@ INTERRUPTED = 130
 
 def run(
     file: str,
-    rewards: list[str],
+    recipe: Recipe,
     out: Path,
     ledger: Path | None,
     options: Options,
@@ -37,7 +36,6 @@ def run(
 ) -> int:
     """Score a file; return the exit code."""
     gc.set_threshold(50_000)  # the process ends with the command, and the pipe makes next to no cycles
-    recipe = Recipe(tuple(Part(find(name)) for name in rewards))
     record = ledger or ledger_of(out)
     started = time.monotonic()
     try:

@@ -7,6 +7,7 @@ function, `recipe` combines several. Each of ours is a plain rule with a test of
 
 from steelyard.rewards.own import FunctionReward, named, reward
 from steelyard.rewards.recipe import Recipe, weighted_sum
+from steelyard.rewards.recipe_file import load_recipe, read_recipe
 from steelyard.rewards.registry import BUILTIN, builtin, find
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "Recipe",
     "builtin",
     "find",
+    "load_recipe",
     "named",
+    "read_recipe",
     "reward",
     "weighted_sum",
 ]

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import CellType, ModuleType
@@ -161,7 +162,9 @@ def _told(value: object) -> str:
     code = getattr(value, "__code__", None)
     if code is None:
         kind = value if isinstance(value, type) else type(value)
-        return f"{kind.__module__}.{kind.__qualname__} {_source(kind)}"
+        settings = fields(kind) if is_dataclass(kind) and kind is not value else ()
+        held = [(setting.name, getattr(value, setting.name)) for setting in settings]
+        return f"{kind.__module__}.{kind.__qualname__} {_source(kind)}{_told(held) if held else ''}"
     plain = [
         held for held in map(_held, getattr(value, "__closure__", None) or ()) if isinstance(held, _PLAIN)
     ]

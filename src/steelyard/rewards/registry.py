@@ -1,15 +1,18 @@
-"""The rewards of ours by the names they have on the command line.
+"""The rewards of ours by the names they have on the command line and in recipes.
 
-A name may carry a variant after a colon: `gsm8k:flexible`, `format:think+answer`.
+A name may carry a variant after a colon, `gsm8k:flexible`, `format:think+answer`: short for settings
+that a recipe spells out. A factory's own signature says which settings there are; `steelyard rewards
+NAME` prints its documentation.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Reward
 from steelyard.rewards.answers import answer, gsm8k
 from steelyard.rewards.choice import choice
@@ -18,45 +21,38 @@ from steelyard.rewards.text import format_tags
 
 
 class Builtin(NamedTuple):
-    """A reward of ours, as `steelyard rewards` lists it."""
+    """A reward of ours, as `steelyard rewards` lists it.
+
+    Parameters
+    ----------
+    name, summary, values
+        Its word, what it judges, what it pays.
+    make
+        Its factory: keyword settings to a reward.
+    variants
+        The variants that its name may carry, for people.
+    settings
+        From a variant to settings; `None` if there is no such variant.
+    """
 
     name: str
     summary: str
     values: str
-    variants: str
-    make: Callable[[str], Reward]
+    make: Callable[..., Reward]
+    variants: str = ""
+    settings: Callable[[str], Mapping[str, Any] | None] = lambda _variant: None
 
 
-def _plain(make: Callable[[], Reward], name: str) -> Callable[[str], Reward]:
-    def made(variant: str) -> Reward:
-        if variant:
-            raise RefusedError(
-                f"it has no variant {variant!r}", where=f"--reward {name}", remedy=f"use {name}"
-            )
-        return make()
-
-    return made
-
-
-def _gsm8k(variant: str) -> Reward:
-    if variant not in {"", "flexible"}:
-        raise RefusedError(
-            f"it has no variant {variant!r}", where="--reward gsm8k", remedy="use gsm8k or gsm8k:flexible"
-        )
-    return gsm8k(flexible=variant == "flexible")
-
-
-def _format(variant: str) -> Reward:
+def _format(variant: str) -> Mapping[str, Any] | None:
     tags, _, around = variant.partition(":")
     names = tuple(tags.split("+")) if tags else ("reasoning", "answer")
     if around not in {"", "any"} or not all(name.isidentifier() for name in names):
-        raise RefusedError(
-            f"it has no variant {variant!r}",
-            where="--reward format",
-            remedy="name the tags in order, joined by +, as in format:think+answer; "
-            "format:think+answer:any allows text around them",
-        )
-    return format_tags(names, around="any" if around else "whitespace")
+        return None
+    return {"tags": names, "around": "any" if around else "whitespace"}
+
+
+def _flag(word: str) -> Callable[[str], Mapping[str, Any] | None]:
+    return lambda variant: {word: True} if variant == word else None
 
 
 BUILTIN: Mapping[str, Builtin] = {
@@ -66,20 +62,19 @@ BUILTIN: Mapping[str, Builtin] = {
             "answer",
             "what stands in the <answer> tag against the column `answer`, by value",
             "1 right, 0 else",
-            "",
-            _plain(answer, "answer"),
+            answer,
         ),
         Builtin(
             "choice",
             "the committed letter of a multiple choice against the column `answer`",
             "1 right, 0 else",
-            "",
-            _plain(choice, "choice"),
+            choice,
         ),
         Builtin(
             "format",
             "tags, each exactly once, in order, not empty",
             "1 kept, 0 else",
+            format_tags,
             "format:think+answer, format:think+answer:any",
             _format,
         ),
@@ -87,41 +82,107 @@ BUILTIN: Mapping[str, Builtin] = {
             "gsm8k",
             "the number after the last #### against the column `answer`, by value",
             "1.2 right, 0.2 wrong but readable, 0 else",
+            gsm8k,
             "gsm8k:flexible (the last number will do, for 1)",
-            _gsm8k,
+            _flag("flexible"),
         ),
     )
 }
 """Every reward of ours, by name."""
 
 
-def builtin(name: str) -> Reward:
-    """Make a reward of ours from its name, with its variant after a colon.
+def builtin(name: str, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
+    """Make a reward of ours from its name, with its variant after a colon, or with its settings.
 
     Raises
     ------
     RefusedError
-        If there is none of that name or variant; the message names the nearest.
+        If there is none of that name, variant or setting; the message names the nearest.
 
     Examples
     --------
     >>> builtin("gsm8k:flexible").identity
     'gsm8k/1:flexible'
+    >>> builtin("format", tags=["think", "answer"], around="any") == builtin("format:think+answer:any")
+    True
     """
     word, _, variant = name.partition(":")
+    one = known(word)
+    if variant:
+        meant = one.settings(variant)
+        if meant is None:
+            others = f" or {one.variants}" if one.variants else ""
+            raise RefusedError(
+                f"it has no variant {variant!r}", where=f"reward {word}", remedy=f"use {word}{others}"
+            )
+        doubled = sorted(meant.keys() & settings.keys())
+        if doubled:
+            raise RefusedError(
+                f"{doubled[0]} is set twice, by the variant {variant!r} and by a setting",
+                where=f"reward {word}",
+                remedy="say it once",
+            )
+        settings = {**meant, **settings}
+    reward: Reward = made(one.make, settings, where=f"reward {word}")
+    return reward
+
+
+def known(word: str) -> Builtin:
+    """Find a reward of ours by its word alone.
+
+    Raises
+    ------
+    RefusedError
+        If there is none; the message names the nearest.
+    """
     one = BUILTIN.get(word)
     if one is None:
         near = get_close_matches(word, BUILTIN, n=1)
         raise RefusedError(
             f"there is no reward {word!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-            where=f"--reward {name}",
+            where=f"--reward {word}",
             remedy=f"one of {', '.join(BUILTIN)} (steelyard rewards), "
             "or your own function as package.module:function or path/to/file.py:function",
         )
-    return one.make(variant)
+    return one
 
 
-def find(name: str) -> Reward:
+def made(make: Callable[..., Any], settings: Mapping[str, Any], *, where: str) -> Any:  # noqa: ANN401 - what it makes
+    """Call a factory with settings that came from a file or a command line.
+
+    Raises
+    ------
+    RefusedError
+        If it knows no such setting, lacks one, or cannot take a value.
+    """
+    parameters = inspect.signature(make).parameters
+    unknown = next((name for name in settings if name not in parameters), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, parameters, n=1)
+        raise RefusedError(
+            f"there is no setting {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            where=where,
+            remedy=f"settings are {', '.join(parameters)}" if parameters else "it has no settings: drop it",
+        )
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in settings]
+    if missing:
+        raise RefusedError(
+            f"the setting{'s' if len(missing) > 1 else ''} {', '.join(missing)} must be given",
+            where=where,
+            remedy=f"in a recipe: settings = {{ {missing[0]} = ... }}",
+        )
+    try:
+        return make(**settings)
+    except (TypeError, ValueError, AttributeError) as error:  # a factory was given another kind of value
+        told = ", ".join(f"{name} = {value!r}" for name, value in settings.items())
+        raise RefusedError(
+            f"it cannot be made with {told} ({describe(error)})",
+            where=where,
+            remedy="steelyard rewards NAME says what each setting is",
+        ) from error
+
+
+def find(name: str, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
     """Find a reward by name: one of ours, or a user's function as `module:function`.
 
     Raises
@@ -129,6 +190,18 @@ def find(name: str) -> Reward:
     RefusedError
         If there is none.
     """
+    if is_ours(name):
+        return builtin(name, **settings)
+    if settings:
+        raise RefusedError(
+            f"a function of yours takes no settings, and {', '.join(settings)} was given",
+            where=f"reward {name}",
+            remedy="write the values into the function, or as defaults of its parameters",
+        )
+    return named(name)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name is one of ours (or a misspelt one), not a user's function."""
     word, colon, rest = name.partition(":")
-    ours = word in BUILTIN or not colon or not rest
-    return builtin(name) if ours else named(name)
+    return word in BUILTIN or not colon or not rest

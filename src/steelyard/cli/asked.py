@@ -1,0 +1,41 @@
+"""What a command asks of the rollouts: `--reward` and its few settings, or `--recipe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from steelyard.errors import RefusedError
+from steelyard.outcome import Part
+from steelyard.rewards import Recipe, find, load_recipe
+
+
+def asked(names: list[str], file: Path | None, *, schema_draft: str | None, formats: bool) -> Recipe:
+    """Make a recipe of what was said on the command line.
+
+    Raises
+    ------
+    RefusedError
+        If neither or both were said, or a setting of a reward that nobody asked.
+    """
+    if bool(names) is (file is not None):
+        raise RefusedError(
+            "both --reward and --recipe were given" if names else "no reward was named",
+            where="--reward",
+            remedy="--reward NAME (steelyard rewards lists ours), or --recipe FILE.toml",
+        )
+    settings: dict[str, Any] = {"formats": True} if formats else {}
+    if schema_draft is not None:
+        settings["draft"] = schema_draft
+    schemas = [name for name in names if name.partition(":")[0] == "schema"]
+    if settings and not schemas:
+        raise RefusedError(
+            "they are for --reward schema" if file is None else "a recipe says it itself",
+            where="--schema-draft, --formats",
+            remedy='settings = { draft = "...", formats = true } in the recipe\'s part'
+            if file is not None
+            else "ask for that reward, or drop them",
+        )
+    if file is not None:
+        return load_recipe(file)
+    return Recipe(tuple(Part(find(name, **(settings if name in schemas else {}))) for name in names))
