@@ -10,10 +10,12 @@ list, set by `.ci/run`), that skip is a failure, and so is any skip that the tes
 | py313 | a Python 3.13 runs (a pyenv shim may only run when told the version) | `python_313` |
 | tmpfs | root may mount one | `tmpfs` |
 | root | we are root | |
+| parquet, reasoning_gym, tokens, web | the extra of that name is installed | |
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import signal
@@ -96,11 +98,23 @@ def unmount(folder: Path) -> None:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+def without(*modules: str) -> Callable[[], str | None]:
+    def probe() -> str | None:
+        absent = [name for name in modules if importlib.util.find_spec(name) is None]
+        return f"{', '.join(absent)} is not installed" if absent else None
+
+    return probe
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "data": no_data,
     "py313": no_python_313,
     "tmpfs": no_tmpfs,
     "root": no_root,
+    "parquet": without("pyarrow"),
+    "reasoning_gym": without("reasoning_gym"),
+    "tokens": without("tokenizers"),
+    "web": without("starlette", "uvicorn", "httpx"),
 }
 FIXTURES = {"data_dir": "data", "python_313": "py313", "tmpfs": "tmpfs"}
 

@@ -1,19 +1,48 @@
 """Rewards by the names they have on the command line."""
 
-import pytest
+import inspect
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from steelyard.cli.app import app
 from steelyard.errors import RefusedError
 from steelyard.outcome import How, Takes
 from steelyard.rewards import BUILTIN, FunctionReward, builtin, find
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
-def test_every_builtin_is_made_by_its_name_and_is_cheap_to_run(name):
-    made = find(name)
+def test_every_builtin_is_made_by_its_name_and_is_cheap_to_run_or_in_a_room(name):
+    made = find(name, **BUILTIN[name].example_settings)
     assert made.name == name
-    assert (made.how, made.takes) == (How.INLINE, Takes.BATCH)
-    assert made.floor == 0.0
+    assert (made.how, made.takes) in {(How.INLINE, Takes.BATCH), (How.WORKER, Takes.ROLLOUT)}
+    assert (made.room is None) is (made.how is How.INLINE)
     assert BUILTIN[name].summary
+    sent = pickle.dumps(made)
+    assert pickle.loads(sent).identity == made.identity  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("name", list(BUILTIN))
+def test_every_builtins_page_names_its_settings_and_its_example_runs_and_earns_full_marks(name, tmp_path):
+    told = CliRunner().invoke(app, ["rewards", name])
+    assert told.exit_code == 0, told.output
+    commands = told.output.partition("For a shell, as it stands:\n")[2]
+    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", commands], cwd=tmp_path, env=os.environ | {"PATH": here},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    row = json.loads((tmp_path / "scored.jsonl").read_text())
+    assert (row["verdict"], row["code"]) == ("scored", None), row
+    for setting in inspect.signature(BUILTIN[name].make).parameters:
+        assert setting in told.output
 
 
 def test_the_names_that_others_rely_on_are_there():
@@ -35,6 +64,23 @@ def test_variants_listed_for_people_can_be_made():
             assert builtin(variant).name.partition(":")[0] == one.name
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"flexibel": True}, "there is no setting 'flexibel'; did you mean 'flexible'"),
+        ({"max_length": 3}, "there is no setting 'max_length'"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest(settings, says):
+    with pytest.raises(RefusedError, match=rf"(?s){says}.*settings are flexible"):
+        find("gsm8k", **settings)
+
+
+def test_a_reward_that_cannot_be_made_without_a_setting_says_so():
+    with pytest.raises(RefusedError, match=r"settings max_length, buffer must be given"):
+        find("overlong")
+
+
 @pytest.mark.parametrize("name", ["gsm8k:strictest", "answer:x", "choice:x", "format:a b", "format:a:b"])
 def test_an_unknown_variant_is_refused_with_what_to_use(name):
     with pytest.raises(RefusedError, match=r"(?s)it has no variant.*next: (use|name)"):
@@ -43,7 +89,7 @@ def test_an_unknown_variant_is_refused_with_what_to_use(name):
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_all():
     with pytest.raises(
-        RefusedError, match=r"(?s)no reward 'gsm8'; did you mean 'gsm8k'.*answer, choice, format, gsm8k"
+        RefusedError, match=r"(?s)no reward 'gsm8'; did you mean 'gsm8k'.*answer, choice.*format.*gsm8k"
     ):
         find("gsm8")
     with pytest.raises(RefusedError, match=r"(?s)no reward 'zzz'\n?.*path/to/file.py:function"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 
 from rich.table import Table
 
 from steelyard.cli.words import console, plain
 from steelyard.rewards import BUILTIN
-from steelyard.rewards.registry import known
+from steelyard.rewards.registry import Builtin, known
 
 _YOURS = (
     "Your own: --reward package.module:function or path/to/file.py:function; its parameters name what it "
@@ -39,6 +40,23 @@ def one(name: str) -> None:
         words.print(f"variants: {plain(found.variants)}")
     words.print(f"settings: {plain(_settings(found.make))}\n")
     words.print(plain(_unmarked(inspect.getdoc(found.make) or "")))
+    words.print("\nFor a shell, as it stands:")
+    words.print(plain(_commands(found)), soft_wrap=True)
+
+
+def _commands(found: Builtin) -> str:
+    """Commands that score the reward's example row."""
+    row = json.dumps(found.example, ensure_ascii=False)
+    lines = ["cat > row.jsonl <<'END'", row, "END"]
+    asked = f"--reward {found.name}"
+    if found.example_settings:
+        settings = ", ".join(
+            f"{name} = {json.dumps(value)}" for name, value in found.example_settings.items()
+        )
+        lines += ["cat > recipe.toml <<'END'", "[[part]]", f'reward = "{found.name}"']
+        lines += [f"settings = {{ {settings} }}", "END"]
+        asked = "--recipe recipe.toml"
+    return "\n".join([*lines, f"steelyard score row.jsonl {asked} --out scored.jsonl"])
 
 
 def _settings(make: object) -> str:

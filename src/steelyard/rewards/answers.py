@@ -368,7 +368,14 @@ def judge_answer(completion: str, columns: Mapping[str, Any]) -> Scored:
 
 def answer() -> TextReward:
     """Make the reward `answer`: the `<answer>` tag against the column `answer`; 1.0 or 0.0."""
-    return TextReward("answer", "answer/1", judge_answer, columns=("answer",), fault=gold_fault)
+    return TextReward(
+        "answer",
+        "answer/1",
+        judge_answer,
+        columns=("answer",),
+        fault=gold_fault,
+        write="<answer>{}</answer>".format,
+    )
 
 
 def gsm8k(*, flexible: bool = False) -> TextReward:
@@ -381,4 +388,11 @@ def gsm8k(*, flexible: bool = False) -> TextReward:
     """
     rule: Callable[[str, Mapping[str, Any]], Scored] = _flexible if flexible else judge_gsm8k
     suffix = ":flexible" if flexible else ""
-    return TextReward(f"gsm8k{suffix}", f"gsm8k/1{suffix}", rule, columns=("answer",), fault=gsm8k_fault)
+    return TextReward(
+        f"gsm8k{suffix}",
+        f"gsm8k/1{suffix}",
+        rule,
+        columns=("answer",),
+        fault=gsm8k_fault,
+        write=f"{MARKER} {{}}".format,
+    )

@@ -244,4 +244,11 @@ def judge_choice(completion: str, columns: Mapping[str, Any]) -> Scored:
 
 def choice() -> TextReward:
     """Make the reward `choice`: the committed letter against the column `answer`; 1.0 or 0.0."""
-    return TextReward("choice", "choice/1", judge_choice, columns=("answer",), fault=choice_fault)
+    return TextReward(
+        "choice",
+        "choice/1",
+        judge_choice,
+        columns=("answer",),
+        fault=choice_fault,
+        write="The answer is ({}).".format,
+    )

@@ -161,7 +161,7 @@ def _told(value: object) -> str:
         return _told((value.__func__, value.__self__))
     code = getattr(value, "__code__", None)
     if code is None:
-        kind = value if isinstance(value, type) else type(value)
+        kind = value if isinstance(value, type) or inspect.isbuiltin(value) else type(value)
         settings = fields(kind) if is_dataclass(kind) and kind is not value else ()
         held = [(setting.name, getattr(value, setting.name)) for setting in settings]
         return f"{kind.__module__}.{kind.__qualname__} {_source(kind)}{_told(held) if held else ''}"

@@ -1,7 +1,9 @@
-"""Several rewards, one number: parts with weights, and a pure function that combines their verdicts.
+"""Several rewards, one number: parts with weights, and what is made of their sum.
 
 A part that abstained is left out of the sum; one that is unscored makes the whole sum missing, for a
-sum that lacks a term is another number, not a smaller one.
+sum that lacks a term is another number, not a smaller one. A part behind a gate (`gates`) is asked only
+if earlier parts said enough. Shapes (`shaping`) then bend the sum, one after the other; instead of the
+sum a function of one's own may combine the verdicts. `recipe_file` reads the same from TOML.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import Any
 
 from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.outcome import Abstained, Part, Scored, Unscored, Verdict, as_judgement
+from steelyard.rewards.gates import Gate
 from steelyard.rewards.importing import fingerprint
-from steelyard.rollout import Rollout, canonical_json
+from steelyard.rewards.shaping import Shape
+from steelyard.rollout import OF_THE_COMPLETION, Rollout, canonical_json
 
 _FULL = frozenset({"isolated"})
 
@@ -79,16 +83,20 @@ class Recipe:
         From the rollout and the parts' verdicts to the total, a number or `Scored`; `None` for the
         weighted sum. It must be pure: the same verdicts give the same total, whenever they are
         combined. It is asked where a part judged and none is unscored; where it fails, or returns what
-        no reward may, the total is the floor.
+        no reward may, the run stops.
+    shapes
+        What bends the sum, in this order.
 
     Raises
     ------
     RefusedError
-        If there is no part, two parts share a name, or a weight is no number from 0 up.
+        If there is no part, two parts share a name, a weight is no number from 0 up, a gate reads what
+        is no earlier part, or a shape that reads the parts comes after one that changed their sum.
     """
 
     parts: tuple[Part, ...]
     combine: Callable[[Rollout, Mapping[str, Verdict]], Verdict] | None = None
+    shapes: tuple[Shape, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -109,6 +117,43 @@ class Recipe:
                     remedy="for a penalty, let the reward return values below 0, state its floor, and weigh "
                     "it with a positive number",
                 )
+        self._refuse_gates()
+        self._refuse_shapes()
+
+    def _refuse_gates(self) -> None:
+        earlier: list[str] = []
+        stages = [part for part in self.parts if part.only_if is None]  # those are asked first
+        earlier += [part.reward.name for part in stages]
+        for part in self.parts:
+            if not isinstance(part.only_if, Gate):
+                continue
+            unknown = next((name for name in part.only_if.reads if name not in earlier), None)
+            if unknown is not None:
+                raise RefusedError(
+                    f"its gate reads {unknown!r}, which is no part before it",
+                    where=f"recipe: {part.reward.name!r}",
+                    remedy=f"name one of {', '.join(earlier)}"
+                    if earlier
+                    else "put an ungated part before it",
+                )
+            earlier.append(part.reward.name)
+
+    def _refuse_shapes(self) -> None:
+        if self.shapes and self.combine is not None:
+            raise RefusedError(
+                "shapes bend the weighted sum, and combine replaces it",
+                where="recipe",
+                remedy="shape inside combine, or leave combine out",
+            )
+        bent = None
+        for shape in self.shapes:
+            if shape.reads_parts and bent is not None:
+                raise RefusedError(
+                    f"{shape.identity} takes the total for the sum of the parts; {bent.identity} changed it",
+                    where="recipe: shapes",
+                    remedy="put it first",
+                )
+            bent = bent if shape.reads_parts else shape
 
     @cached_property
     def identity(self) -> str:
@@ -118,17 +163,23 @@ class Recipe:
             [part.reward.name, part.reward.identity, part.weight, part.optional, _digest(part.only_if)]
             for part in self.parts
         ]
-        return blake2b(canonical_json([said, _digest(combine)]), digest_size=8).hexdigest()
+        bent = [[shape.identity for shape in self.shapes]] if self.shapes else []
+        return blake2b(canonical_json([said, _digest(combine), *bent]), digest_size=8).hexdigest()
 
     @cached_property
     def floor(self) -> float:
-        """The weighted sum of the parts' floors."""
-        return sum(part.weight * part.reward.floor for part in self.parts)
+        """The lowest total: the weighted sum of the parts' floors, shaped."""
+        lowest = sum(part.weight * part.reward.floor for part in self.parts)
+        for shape in self.shapes:
+            lowest = shape.floor(lowest)
+        return lowest
 
     @cached_property
     def plain(self) -> bool:
         """Whether the one part's verdict is the total."""
-        return self.combine is None and len(self.parts) == 1 and self.parts[0].weight == 1.0
+        return (
+            self.combine is None and not self.shapes and len(self.parts) == 1 and self.parts[0].weight == 1.0
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -149,8 +200,9 @@ class Recipe:
 
     @cached_property
     def read(self) -> tuple[str, ...]:
-        """Columns that any part reads."""
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.reward.columns))
+        """Columns that any part reads, and that are the same for a whole group."""
+        names = dict.fromkeys(name for part in self.parts for name in part.reward.columns)
+        return tuple(name for name in names if name not in OF_THE_COMPLETION)
 
     def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
         """(column, what is wrong with it) for the first part that finds a fault, or `None`."""
@@ -161,11 +213,20 @@ class Recipe:
             wrong = reward.lint(columns)
             if wrong is not None:
                 return (reward.columns[0] if reward.columns else "", wrong)
+        for shape in self.shapes:
+            wrong = shape.lint(columns)
+            if wrong is not None:
+                return ("", wrong)
         return None
 
     def total(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Verdict:
         """Combine the parts' verdicts on one rollout."""
         summed = weighted_sum(self.parts, verdicts)
+        for shape in self.shapes if isinstance(summed, Scored) else ():
+            wrong = shape.lint(rollout.columns)
+            if wrong is not None:  # no file was looked over before, as in a trainer
+                return Unscored("data", f"{rollout.where}: {wrong}")
+            summed = shape(rollout, summed, verdicts)
         if self.combine is None or not isinstance(summed, Scored):
             return summed
         try:

@@ -16,8 +16,11 @@ from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Reward
 from steelyard.rewards.answers import answer, gsm8k
 from steelyard.rewards.choice import choice
+from steelyard.rewards.lengths import overlong
 from steelyard.rewards.own import named
+from steelyard.rewards.repetition import repetition
 from steelyard.rewards.text import format_tags
+from steelyard.rewards.trajectory import files, state, turns
 
 
 class Builtin(NamedTuple):
@@ -29,6 +32,8 @@ class Builtin(NamedTuple):
         Its word, what it judges, what it pays.
     make
         Its factory: keyword settings to a reward.
+    example, example_settings
+        A row that earns full marks, and the settings without which the reward cannot be made.
     variants
         The variants that its name may carry, for people.
     settings
@@ -39,8 +44,14 @@ class Builtin(NamedTuple):
     summary: str
     values: str
     make: Callable[..., Reward]
+    example: Mapping[str, Any]
+    example_settings: Mapping[str, Any] = {}
     variants: str = ""
     settings: Callable[[str], Mapping[str, Any] | None] = lambda _variant: None
+
+
+def _row(prompt: str, completion: object, **columns: object) -> Mapping[str, Any]:
+    return {"prompt": prompt, "completion": completion, **columns}
 
 
 def _format(variant: str) -> Mapping[str, Any] | None:
@@ -63,28 +74,74 @@ BUILTIN: Mapping[str, Builtin] = {
             "what stands in the <answer> tag against the column `answer`, by value",
             "1 right, 0 else",
             answer,
+            _row("Which city?", "<think>Rome? No.</think><answer>paris</answer>", answer="Paris"),
         ),
         Builtin(
             "choice",
             "the committed letter of a multiple choice against the column `answer`",
             "1 right, 0 else",
             choice,
+            _row("(A) ice (B) water (C) steam?", "It boils. The answer is (C).", answer="C"),
+        ),
+        Builtin(
+            "files",
+            "what an agent wrote against the column `expected_files`",
+            "1 all as expected, 0 else; with share the share of them",
+            files,
+            _row("Write x.", "Done.", files={"a.txt": "x\n"}, expected_files={"a.txt": "x"}),
         ),
         Builtin(
             "format",
             "tags, each exactly once, in order, not empty",
             "1 kept, 0 else",
             format_tags,
-            "format:think+answer, format:think+answer:any",
-            _format,
+            _row("2 + 2?", "<reasoning>two and two</reasoning><answer>4</answer>"),
+            variants="format:think+answer, format:think+answer:any",
+            settings=_format,
         ),
         Builtin(
             "gsm8k",
             "the number after the last #### against the column `answer`, by value",
             "1.2 right, 0.2 wrong but readable, 0 else",
             gsm8k,
-            "gsm8k:flexible (the last number will do, for 1)",
-            _flag("flexible"),
+            _row("3 boxes of 360?", "3 * 360 = 1080\n#### $1,080.00", answer=1080),
+            variants="gsm8k:flexible (the last number will do, for 1)",
+            settings=_flag("flexible"),
+        ),
+        Builtin(
+            "overlong",
+            "a penalty for length, growing over the last stretch before the limit (DAPO)",
+            "0 short enough, down to -1",
+            overlong,
+            _row("2 + 2?", "It is 4."),
+            {"max_length": 400, "buffer": 100, "unit": "words"},
+        ),
+        Builtin(
+            "repetition",
+            "a penalty for saying the same again, by the share of repeated n-grams",
+            "0 nothing repeated, down to -1",
+            repetition,
+            _row("2 + 2?", "It is 4."),
+        ),
+        Builtin(
+            "state",
+            "the end state that the environment confirms against the column `expected_state`",
+            "1 as expected, 0 else",
+            state,
+            _row(
+                "Pay order 7.",
+                "Paid.",
+                state={"order": {"id": 7, "status": "paid"}},
+                expected_state={"order": {"status": "paid"}},
+            ),
+        ),
+        Builtin(
+            "turns",
+            "how few turns an episode took; behind a gate on its outcome",
+            "1 at most `best` turns, 0 from `limit` on",
+            turns,
+            _row("Pay order 7.", [{"role": "assistant", "content": "Paid."}]),
+            {"best": 3, "limit": 10},
         ),
     )
 }
@@ -103,8 +160,8 @@ def builtin(name: str, **settings: Any) -> Reward:  # noqa: ANN401 - each factor
     --------
     >>> builtin("gsm8k:flexible").identity
     'gsm8k/1:flexible'
-    >>> builtin("format", tags=["think", "answer"], around="any") == builtin("format:think+answer:any")
-    True
+    >>> builtin("format", tags=["think", "answer"], around="any").identity
+    'format/1:think,answer:any'
     """
     word, _, variant = name.partition(":")
     one = known(word)

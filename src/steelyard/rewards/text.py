@@ -116,4 +116,6 @@ def format_tags(
             remedy="choose one",
         )
     rules = f"format/1:{','.join(names)}:{around}"
-    return TextReward("format", rules, partial(judge_format, tags=names, around=around))
+    *before, last = names
+    written = "".join(f"<{name}>Step by step.</{name}>" for name in before) + f"<{last}>{{}}</{last}>"
+    return TextReward("format", rules, partial(judge_format, tags=names, around=around), write=written.format)
