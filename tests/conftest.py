@@ -111,11 +111,14 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "py313": no_python_313,
     "tmpfs": no_tmpfs,
     "root": no_root,
+}
+EXTRAS = {
     "parquet": without("pyarrow"),
     "reasoning_gym": without("reasoning_gym"),
     "tokens": without("tokenizers"),
     "web": without("starlette", "uvicorn", "httpx"),
 }
+PROBES |= EXTRAS
 FIXTURES = {"data_dir": "data", "python_313": "py313", "tmpfs": "tmpfs"}
 
 
@@ -163,6 +166,9 @@ def known(names: frozenset[str], where: str) -> frozenset[str]:
 def pytest_configure(config: pytest.Config) -> None:
     named = os.environ.get("STEELYARD_MUST_WORK", "").split(",")
     config.stash[MUST] = known(frozenset(n.strip() for n in named if n.strip()), "STEELYARD_MUST_WORK")
+    for name in sorted(config.stash[MUST] & EXTRAS.keys()):
+        if absent := EXTRAS[name]():  # modules that import an extra skip themselves before any test is known
+            raise pytest.UsageError(f"STEELYARD_MUST_WORK names {name}: {absent}")
 
 
 def needs(item: pytest.Item) -> frozenset[str]:

@@ -29,6 +29,10 @@ Results are mapped by key, never by content: equal completions exist and stay tw
 """
 
 
+OF_THE_COMPLETION = frozenset({"completion_ids", "completion_tokens"})
+"""Columns that tell of one completion, and so differ within a group: its tokens, and how many they are."""
+
+
 class Rollout(NamedTuple):
     """One prompt, one completion, and the columns that came with it.
 
@@ -109,13 +113,15 @@ def from_record(
         The object: `completion`, and where present `id`, `group`, `prompt`, `files`, `state`; every
         other field is a column.
     names
-        Our name to the object's field, where they differ: `{"answer": "gold"}`.
+        Our name to the object's field, where they differ: `{"answer": "gold"}`; a field inside others
+        is a path, `{"answer": "reward_model.ground_truth"}`.
     key, ordinal, where, raw
         As in `Rollout`.
     line
         Names the rollout if it has no `id`.
     """
     if names:  # all at once: two columns may change places
+        follow(record, paths_among(names.values()))
         found = {name: record.get(field) for name, field in names.items()}
         for column in {*names, *names.values()}:
             record.pop(column, None)
@@ -137,6 +143,31 @@ def from_record(
         pop("state", None),
         raw,
     )
+
+
+def paths_among(fields: Iterable[str]) -> list[str]:
+    """Those of the fields' names that may be paths."""
+    return [field for field in fields if "." in field]
+
+
+def follow(record: dict[str, Any], paths: Iterable[str]) -> None:
+    """Give what a path leads to a field of its own, named by the path; a field called so wins.
+
+    Examples
+    --------
+    >>> record = {"reward_model": {"ground_truth": "72"}}
+    >>> follow(record, ["reward_model.ground_truth", "reward_model.style"])
+    >>> record
+    {'reward_model': {'ground_truth': '72'}, 'reward_model.ground_truth': '72'}
+    """
+    for path in paths:
+        if path in record:
+            continue
+        value: Any = record
+        for step in path.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            record[path] = value
 
 
 def final_text(completion: Text) -> str:

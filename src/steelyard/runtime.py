@@ -123,6 +123,7 @@ class Runtime:
             raise RefusedError(
                 f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
             )
+        refuse_scheme(recipe, advantage)
         for name, number in {"timeout_s": timeout_s, "workers": workers, "places": places}.items():
             if number is not None and not 0 < number < float("inf"):
                 raise RefusedError(
@@ -266,6 +267,23 @@ class Runtime:
             raise TooManyUnscoredError(
                 f"{excess}\n  next: steelyard show LEDGER --why lists the reasons; what was recorded is kept"
             )
+
+
+def refuse_scheme(recipe: Recipe, advantage: str) -> None:
+    """Refuse a scheme that would not see what a recipe makes of the sum of its parts.
+
+    Raises
+    ------
+    RefusedError
+        If it sums the parts itself, and the recipe shapes or combines them.
+    """
+    if SCHEMES[advantage].reads_parts and (recipe.shapes or recipe.combine is not None):
+        raise RefusedError(
+            f"{advantage} normalises each part by itself, so the recipe's "
+            f"{'shapes' if recipe.shapes else 'combine'} would have no effect",
+            where="advantage",
+            remedy="take another scheme, or leave them out",
+        )
 
 
 class WorkerCaller:

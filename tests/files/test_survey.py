@@ -136,6 +136,25 @@ def test_the_digest_is_that_of_every_byte():
     assert found.digest == sha256(raw).hexdigest()
 
 
+def test_a_column_can_be_a_path_and_is_one_field_of_the_file():
+    rows = [
+        {"prompt": "p", "completion": "#### 2", "info": {"gold": {"answer": "2"}, "uid": "a"}},
+        {"prompt": "p", "completion": "#### 2", "info": {"gold": {"answer": "3"}, "uid": "b"}},
+        {"prompt": "p", "completion": "#### 2", "info": {"gold": "4", "uid": "c"}},
+        {"prompt": "p", "completion": "#### 2", "info": {"gold": {"answer": "3"}, "uid": "a"}},
+        {"prompt": "p", "completion": "#### 2", "info.gold.answer": "5"},
+    ]
+    found, source = look(rows, names={"answer": "info.gold.answer", "id": "info.uid"})
+    assert kinds(found) == [(3, "missing column", "info.gold.answer"), (4, "duplicate id", "info.uid")]
+    read = [rollout for group in groups(source, found) for rollout in group.rollouts]
+    assert [(one.id, one.columns.get("answer")) for one in read] == [
+        ("a", "2"), ("b", "3"), ("c", None), (5, "5"),
+    ]  # fmt: skip
+    assert read[0].columns["info"] == {"gold": {"answer": "2"}, "uid": "a"}
+    assert "info.gold.answer" in found.fields
+    assert found.id_types == {str, int}
+
+
 # --- groups
 
 
@@ -212,12 +231,19 @@ def test_a_line_is_found_again_at_its_place_in_any_order(source):
 
 def test_what_can_be_read_only_once_is_known(tmp_path):
     (tmp_path / "plain").touch()
-    assert [is_once(name) for name in ("-", "x.jsonl.gz", str(tmp_path / "plain"), "none")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    (tmp_path / "table").write_bytes(b"PAR1...")
+    (tmp_path / "no.parquet").write_bytes(b"PAR")
+    asked = ["-", "x.jsonl.gz", "none", "none.parquet", str(tmp_path / "plain"), str(tmp_path / "table")]
+    assert [name for name in asked if is_once(name)] == ["-", "x.jsonl.gz", str(tmp_path / "table")]
+    with pytest.raises(RefusedError, match="called Parquet, but begins with b'PAR', not with b'PAR1'"):
+        is_once(str(tmp_path / "no.parquet"))
+
+
+def test_a_missing_file_has_its_neighbours_named_rows_or_tables(tmp_path):
+    for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(RefusedError, match=r"there are a\.jsonl, b\.jsonl\.gz, c\.parquet$"):
+        FileSource(tmp_path / "e.jsonl")
 
 
 # --- the scored file

@@ -775,7 +775,6 @@ def test_a_command_whose_output_has_no_room_says_so(undisturbed):
     assert signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL
 
 
-@pytest.mark.parametrize(("raw", "says"), [(b"\x1f\x8b\x08\x00x", "gzip"), (b"PAR1\x00\xff", "Parquet")])
-def test_what_is_no_json_lines_is_called_by_its_name(raw, says, tmp_path):
-    (tmp_path / "rollouts.jsonl").write_bytes(raw + b"\n")
-    refused(tmp_path, says=[f"this is {says}, not JSON Lines"])
+def test_gzip_under_another_name_is_called_by_its_name(tmp_path):
+    (tmp_path / "rollouts.jsonl").write_bytes(b"\x1f\x8b\x08\x00x\n")
+    refused(tmp_path, says=["this is gzip, not JSON Lines"])

@@ -49,7 +49,7 @@ def common(
 
 
 FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz; - is standard input.")
+    str, typer.Argument(metavar="FILE", help="JSON Lines, plain or .gz, or Parquet; - is standard input.")
 ]
 RewardOption = Annotated[
     list[str] | None,
@@ -70,7 +70,10 @@ SchemaDraftOption = Annotated[
     typer.Option(metavar="DRAFT", help="For --reward schema: the draft of schemas that name none."),
 ]
 FormatsOption = Annotated[bool, typer.Option("--formats", help="For --reward schema: assert `format`, too.")]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed.")]
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="Where the scored rows go; .gz is compressed, .parquet is Parquet."),
+]
 LedgerOption = Annotated[
     Path | None, typer.Option(help="Where the record is kept.", show_default="OUT.ledger")
 ]
@@ -79,7 +82,11 @@ AdvantageOption = Annotated[
 ]
 ColumnOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=FIELD", help="The file's word for a column, as in answer=gold. Repeatable."),
+    typer.Option(
+        metavar="NAME=FIELD",
+        help="The file's word for a column, as in answer=gold, or a path into it, as in "
+        "answer=reward_model.ground_truth. Repeatable.",
+    ),
 ]
 KeepOption = Annotated[
     list[str] | None,

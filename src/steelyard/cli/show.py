@@ -15,7 +15,7 @@ from steelyard.errors import RefusedError
 from steelyard.ledger import Entered, Ledger, Run
 from steelyard.ledger.rows import CLOCKS
 from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
-from steelyard.rollout import Text, parse_json
+from steelyard.rollout import Text, follow, parse_json, paths_among
 from steelyard.scoring import ledger_of
 
 _TEXT = 4_000  # characters of a text that are shown
@@ -153,7 +153,9 @@ def _member(ledger: Ledger, run: Run, name: str) -> Entered | None:
 
 def _group_name(run: Run, one: Entered) -> str | None:
     record = parse_json(one.content)
-    value = record.get(run.spec.get("columns", {}).get("group", "group"))
+    field = run.spec.get("columns", {}).get("group", "group")
+    follow(record, paths_among([field]))
+    value = record.get(field)
     return None if value is None else str(value)
 
 

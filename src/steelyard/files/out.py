@@ -1,7 +1,7 @@
 """The scored file: one row per rollout in input order, complete or not there at all.
 
 Rows are written beside the target and renamed onto it at the end, so that a reader never sees half
-a file. A name that ends in `.gz` is compressed.
+a file. A name that ends in `.gz` is compressed, one that ends in `.parquet` is Parquet.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from steelyard.errors import RefusedError, RunStoppedError
+from steelyard.files.parquet import Columns, arrow, write_parquet
 
 
 def partial_of(path: Path) -> Path:
@@ -33,13 +34,14 @@ class ScoredFile:
     Raises
     ------
     RefusedError
-        If nothing can be written there.
+        If nothing can be written there, or what writes it is not installed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._target = path.resolve()  # a link stays a link: what it points to is replaced
         self._partial = partial_of(path)
+        self.is_table = path.suffix == ".parquet"
         if path.is_dir():
             raise RefusedError("this is a folder", where=str(path), remedy="name a file with --out")
         if self._target.exists() and not self._target.is_file():
@@ -57,6 +59,8 @@ class ScoredFile:
                 where=str(path),
                 remedy="choose a folder that exists and can be written with --out PATH",
             ) from error
+        if self.is_table:
+            arrow(str(path))
 
     def write(self, chunks: Iterable[bytes]) -> None:
         """Write all chunks, then let the file appear.
@@ -66,12 +70,29 @@ class ScoredFile:
         RunStoppedError
             If the disk is full or the folder went away; the ledger still holds every verdict.
         """
+
+        def fill(raw: IO[bytes]) -> None:
+            with self._compressed(raw) as file:
+                file.writelines(chunks)
+
+        self._appear(fill)
+
+    def write_table(self, rows: Iterable[Mapping[str, Any]], columns: Columns) -> None:
+        """Write all rows as Parquet, then let the file appear.
+
+        Raises
+        ------
+        RunStoppedError
+            As for `write`.
+        """
+        self._appear(lambda raw: write_parquet(raw, rows, columns))
+
+    def _appear(self, fill: Callable[[IO[bytes]], None]) -> None:
         try:
             self._partial.unlink(missing_ok=True)  # of a run that was killed
             with self._partial.open("xb") as raw:
                 try:
-                    with self._compressed(raw) as file:
-                        file.writelines(chunks)
+                    fill(raw)
                     raw.flush()
                     os.fsync(raw.fileno())
                 except BaseException:

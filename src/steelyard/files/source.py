@@ -2,7 +2,8 @@
 
 A file is read twice: once whole, to find its faults and its groups (equal prompts need not stand
 together), once to be judged, group by group. What can be read only once, standard input and gzip, is
-spooled first, and the spool is read twice.
+spooled first, and the spool is read twice. So is Parquet: any row of it can be found again, but not
+without its neighbours (bench/parquet.py has what both cost).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from steelyard.errors import RefusedError
+from steelyard.files.parquet import MAGIC, parquet_lines
 
 STDIN = "-"
 
@@ -120,17 +122,37 @@ class SpoolSource:
 
 
 def is_once(file: str) -> bool:
-    """Whether an input can be read only once: standard input, gzip, a pipe."""
-    return file == STDIN or file.endswith(".gz") or (Path(file).exists() and not Path(file).is_file())
+    """Whether an input is spooled: standard input, gzip, a pipe, Parquet."""
+    return (
+        file == STDIN
+        or file.endswith(".gz")
+        or (Path(file).exists() and not Path(file).is_file())
+        or _is_parquet(file)
+    )
+
+
+def _is_parquet(file: str) -> bool:
+    """Whether a file begins as Parquet does, whatever its name."""
+    if not Path(file).is_file():
+        return False
+    with open_input(Path(file)) as raw:
+        begin = raw.read(len(MAGIC))
+    if begin != MAGIC and Path(file).suffix == ".parquet":
+        raise RefusedError(
+            f"it is called Parquet, but begins with {begin!r}, not with {MAGIC!r}",
+            where=file,
+            remedy="write it again, or give it the name of what it is (.jsonl, .jsonl.gz)",
+        )
+    return begin == MAGIC
 
 
 def read_once(file: str) -> Iterator[bytes]:
-    """Lines of an input that can be read only once.
+    """Lines of an input that is spooled.
 
     Raises
     ------
     RefusedError
-        If it is absent, or no gzip although its name says so, or its end is missing.
+        If it is absent, or no gzip or Parquet although its name says so, or its end is missing.
     """
     if file == STDIN:
         if sys.stdin is None:
@@ -138,6 +160,9 @@ def read_once(file: str) -> Iterator[bytes]:
                 "standard input is closed", where=STDIN, remedy="pipe rows into it, or name a file"
             )
         yield from sys.stdin.buffer
+        return
+    if _is_parquet(file):
+        yield from parquet_lines(Path(file))
         return
     with open_input(Path(file)) as raw:
         if not file.endswith(".gz"):
@@ -172,5 +197,5 @@ def _neighbours(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"the folder {folder} does not exist either: check the path"
-    like = sorted(p.name for p in folder.iterdir() if ".jsonl" in p.name)[:5]
+    like = sorted(p.name for p in folder.iterdir() if {".jsonl", ".parquet"} & set(p.suffixes))[:5]
     return f"check the path; in {folder} there are {', '.join(like)}" if like else "check the path"

@@ -16,7 +16,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from steelyard.files.source import LineSource
-from steelyard.rollout import Group, canonical_json, final_text, from_record, parse_json
+from steelyard.rollout import (
+    Group,
+    canonical_json,
+    final_text,
+    follow,
+    from_record,
+    parse_json,
+    paths_among,
+)
 
 _SHOWN = 20  # faults kept with their place; the rest is counted
 _TOLD = 10_000  # lines between two words about how far it is
@@ -76,7 +84,9 @@ class Survey:
     faults, fault_counts
         The first faults with their places, and the number of each kind.
     fields
-        Every field that any row has.
+        Every field that any row has, and every path in use that leads to a value.
+    id_types
+        Of the rollouts' ids: `int`, `str` or both.
     skipped
         Lines that are no rollout.
     """
@@ -93,6 +103,7 @@ class Survey:
     faults: list[Fault] = field(default_factory=list)
     fault_counts: Counter[str] = field(default_factory=Counter)
     fields: set[str] = field(default_factory=set)
+    id_types: set[type] = field(default_factory=set)
     skipped: int = 0
 
     @property
@@ -116,6 +127,8 @@ def survey(
     asked: Asked,
     names: Mapping[str, str],
     progress: Callable[[int], None] = lambda _lines: None,
+    *,
+    keep: Sequence[str] = (),
 ) -> Survey:
     """Read a file whole: all its faults, its groups and its digest.
 
@@ -129,12 +142,16 @@ def survey(
         Our column names to the file's, where they differ.
     progress
         Told how many lines were read, now and then.
+    keep
+        Fields that are wanted beside those: paths among them are followed too.
     """
-    found = _Surveyor(source, asked, names, frozenset()).run(progress)
+    paths = paths_among((*names.values(), *keep))
+    found = _Surveyor(source, asked, names, paths, frozenset()).run(progress)
     doubled = found.doubled()
     if doubled:
         faults = _duplicates(source, doubled, found.field("id"), found.report.lines)
-        found = _Surveyor(source, asked, names, frozenset(fault.line for fault in faults)).run(progress)
+        drop = frozenset(fault.line for fault in faults)
+        found = _Surveyor(source, asked, names, paths, drop).run(progress)
         for fault in faults:
             found.report.note(fault)
         found.report.skipped += len(faults)
@@ -172,12 +189,18 @@ class _Surveyor:
     """The pass itself: state that would otherwise be a dozen local variables."""
 
     def __init__(
-        self, source: LineSource, asked: Asked, names: Mapping[str, str], drop: frozenset[int]
+        self,
+        source: LineSource,
+        asked: Asked,
+        names: Mapping[str, str],
+        paths: Sequence[str],
+        drop: frozenset[int],
     ) -> None:
         self.report = Survey(source.name, names)
         self._source = source
         self._asked = asked
         self._names = names
+        self._paths = paths
         self._drop = drop
         self._id, self._group, self._prompt, self._completion, self._step = map(
             self.field, ("id", "group", "prompt", "completion", "step")
@@ -225,6 +248,7 @@ class _Surveyor:
             remedy = _ARRAY if type(record) is list else "a row is an object: {...}"
             self._skip(Fault("not an object", number, "", _short(record), remedy))
             return
+        follow(record, self._paths)
         shape = tuple(record)
         if shape != self._shape:
             report.fields.update(shape)
@@ -253,6 +277,7 @@ class _Surveyor:
             return
         report.places.append(place)
         report.lines.append(number)
+        report.id_types.add(type(name))
         report.lengths.append(len(completion) if plain else len(final_text(completion)))
         self._group_of.append(ordinal)
         hashed = hash(name)
@@ -268,7 +293,9 @@ class _Surveyor:
         if number == 1 and line.startswith((b"\x1f\x8b", b"PAR1")):
             gz = line.startswith(b"\x1f")
             why = f"this is {'gzip' if gz else 'Parquet'}, not JSON Lines"
-            remedy = "pipe it through zcat, or let its name end in .gz" if gz else "write it as JSON Lines"
+            remedy = (
+                "pipe it through zcat, or let its name end in .gz" if gz else "name the file itself as FILE"
+            )
         elif isinstance(error, UnicodeDecodeError):
             why, remedy = f"not UTF-8 ({error.reason} at byte {error.start})", "write the file as UTF-8"
         elif number == 1 and line.lstrip().startswith(b"["):
@@ -379,6 +406,7 @@ def _duplicates(source: LineSource, doubled: set[int], id_field: str, accepted: 
             continue
         due = next(rollouts, None)
         record = parse_json(line.removeprefix(_UTF8_BOM))
+        follow(record, paths_among((id_field,)))
         name = record.get(id_field)
         name = number if name is None else name
         if hash(name) not in doubled:

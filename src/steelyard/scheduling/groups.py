@@ -28,7 +28,6 @@ from steelyard.outcome import (
     How,
     Part,
     Reward,
-    Said,
     Score,
     Scored,
     Takes,
@@ -37,6 +36,7 @@ from steelyard.outcome import (
 )
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.calls import Caller, InlineCaller
+from steelyard.scheduling.cells import Cell, Open, by_group, whole_groups, wholly_left_out
 from steelyard.scheduling.columns import by_columns
 from steelyard.scheduling.suspects import LEFT_OUT, Witness, first_of_each, settle, settle_some
 
@@ -78,28 +78,6 @@ class Batch(NamedTuple):
     attempts: list[Attempt]
     scores: list[Score]
     groups: list[tuple[Group, Mapping[str, Sequence[Score]]]]
-
-
-class _Open:
-    """A group under way."""
-
-    __slots__ = ("group", "missing", "recorded", "scores", "stage")
-
-    def __init__(self, group: Group, parts: Iterable[str], recorded: Mapping[tuple[int, str], Score]) -> None:
-        self.group = group
-        self.recorded = recorded
-        self.scores: dict[str, list[Score | None]] = {name: [None] * len(group.rollouts) for name in parts}
-        self.missing = 0
-        self.stage = 0
-
-
-class _Cell(NamedTuple):
-    """One rollout to be judged by one part."""
-
-    open: _Open
-    place: int
-    """Its index in the group."""
-    rollout: Rollout
 
 
 class Scheduler:
@@ -229,9 +207,9 @@ class Scheduler:
 
     def _start(self, chunk: Sequence[Group], recorded: Mapping[tuple[int, str], Score]) -> None:
         self._under_way += sum(len(group.rollouts) for group in chunk)
-        self._advance([_Open(group, self._witnesses, recorded) for group in chunk])
+        self._advance([Open(group, self._witnesses, recorded) for group in chunk])
 
-    def _advance(self, opened: list[_Open]) -> None:
+    def _advance(self, opened: list[Open]) -> None:
         """Start the next stage of groups that have finished the one before, or let them leave."""
         while opened:
             stage = opened[0].stage
@@ -239,7 +217,7 @@ class Scheduler:
                 for one in opened:
                     self._leave(one)
                 return
-            asked: list[tuple[PartPlan, list[_Cell]]] = []
+            asked: list[tuple[PartPlan, list[Cell]]] = []
             for plan in self._stages[stage]:
                 cells = [cell for one in opened for cell in self._cells(one, plan.part)]
                 asked.append((plan, cells))
@@ -250,13 +228,13 @@ class Scheduler:
                 if cells:
                     self._submit(plan, cells)
 
-    def _cells(self, one: _Open, part: Part) -> list[_Cell]:
+    def _cells(self, one: Open, part: Part) -> list[Cell]:
         """Find the rollouts of a group that the part must be asked about; the others get their score here."""
         rollouts = one.group.rollouts
         settled = by_columns(part, rollouts)
         if settled is None and part.only_if is None and not one.recorded:
             one.missing += len(rollouts)
-            return [_Cell(one, place, rollout) for place, rollout in enumerate(rollouts)]
+            return [Cell(one, place, rollout) for place, rollout in enumerate(rollouts)]
         name = part.reward.name
         cells = []
         for place, rollout in enumerate(rollouts):
@@ -270,10 +248,10 @@ class Scheduler:
                 self._say(one, place, part, verdict, None)
             else:
                 one.missing += 1
-                cells.append(_Cell(one, place, rollout))
+                cells.append(Cell(one, place, rollout))
         return cells
 
-    def _vouch(self, part: Part, one: _Open, index: int) -> None:
+    def _vouch(self, part: Part, one: Open, index: int) -> None:
         """Let what was judged before the run was interrupted serve as a canary."""
         name, rollouts = part.reward.name, one.group.rollouts
         if part.reward.takes is Takes.GROUP:
@@ -282,7 +260,7 @@ class Scheduler:
         elif _judged(one.scores[name][index]):
             self._witnesses[name].judged(rollouts[index : index + 1])
 
-    def _gate(self, one: _Open, part: Part, index: int) -> Abstained | None:
+    def _gate(self, one: Open, part: Part, index: int) -> Abstained | None:
         if part.only_if is None:
             return None
         said = {
@@ -303,13 +281,13 @@ class Scheduler:
 
     # Calling
 
-    def _submit(self, plan: PartPlan, cells: list[_Cell]) -> None:
+    def _submit(self, plan: PartPlan, cells: list[Cell]) -> None:
         reward = plan.part.reward
         inline = plan.caller if isinstance(plan.caller, InlineCaller) else None
         if reward.takes is Takes.GROUP:
-            calls = list(_by_group(cells))
+            calls = list(by_group(cells))
         elif reward.takes is Takes.BATCH and not inline:
-            calls = list(_whole_groups(cells, MESSAGE))
+            calls = list(whole_groups(cells, MESSAGE))
         else:
             alone = reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT
             share = (
@@ -324,12 +302,12 @@ class Scheduler:
             else:
                 self._spawn(self._call(plan, some))
 
-    def _judge_now(self, plan: PartPlan, inline: InlineCaller, cells: list[_Cell]) -> None:
+    def _judge_now(self, plan: PartPlan, inline: InlineCaller, cells: list[Cell]) -> None:
         for called in inline.now([cell.rollout for cell in cells]):
             some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
             self._ended(plan, called, some, attempted=0)
 
-    async def _call(self, plan: PartPlan, cells: list[_Cell], *, attempted: int = 0) -> None:
+    async def _call(self, plan: PartPlan, cells: list[Cell], *, attempted: int = 0) -> None:
         for called in await plan.caller.call([cell.rollout for cell in cells]):
             some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
             alone = plan.part.reward.takes is not Takes.BATCH or len(some) == 1
@@ -341,7 +319,7 @@ class Scheduler:
             for cell in some:
                 self._spawn(self._call(plan, [cell], attempted=1))
 
-    def _ended(self, plan: PartPlan, called: Called, cells: list[_Cell], *, attempted: int) -> None:
+    def _ended(self, plan: PartPlan, called: Called, cells: list[Cell], *, attempted: int) -> None:
         part = plan.part
         attempt = self._note(part, called, attempted)
         witness = self._witnesses[part.reward.name]
@@ -359,11 +337,11 @@ class Scheduler:
             self._spawn(self._settle(plan, some, whole, attempt, attempted + 1))
 
     def _take(
-        self, part: Part, called: Called, cells: list[_Cell], attempt: int
-    ) -> tuple[Rollout | None, list[tuple[_Cell, Failure]]]:
+        self, part: Part, called: Called, cells: list[Cell], attempt: int
+    ) -> tuple[Rollout | None, list[tuple[Cell, Failure]]]:
         """Write down what was judged; return the last rollout that was, and what failed."""
         name, identity, lowest = part.reward.name, part.reward.identity, part.reward.floor - _ROUNDING
-        failed: list[tuple[_Cell, Failure]] = []
+        failed: list[tuple[Cell, Failure]] = []
         last, wholly = None, None
         for cell, said in zip(cells, called.said, strict=True):
             one, place, rollout = cell
@@ -381,7 +359,7 @@ class Scheduler:
             elif type(said) is Failure:
                 failed.append((cell, said))
             else:
-                wholly = _wholly_left_out(cells, called.said) if wholly is None else wholly
+                wholly = wholly_left_out(cells, called.said) if wholly is None else wholly
                 if one.group.ordinal not in wholly:
                     failed.append((cell, LEFT_OUT))
                     continue
@@ -392,7 +370,7 @@ class Scheduler:
     async def _settle(
         self,
         plan: PartPlan,
-        failed: list[tuple[_Cell, Failure]],
+        failed: list[tuple[Cell, Failure]],
         whole: Sequence[Rollout],
         attempt: int,
         attempted: int,
@@ -455,7 +433,7 @@ class Scheduler:
         )
         return attempt
 
-    def _say(self, one: _Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
+    def _say(self, one: Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
         reward = part.reward
         rollout = one.group.rollouts[index]
         if type(verdict) is Scored and verdict.value < reward.floor - _ROUNDING:
@@ -464,12 +442,12 @@ class Scheduler:
         one.scores[reward.name][index] = score
         self._batch.scores.append(score)
 
-    def _arrived(self, one: _Open) -> None:
+    def _arrived(self, one: Open) -> None:
         one.missing -= 1
         if one.missing == 0:
             self._advance([one])
 
-    def _leave(self, one: _Open) -> None:
+    def _leave(self, one: Open) -> None:
         scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
         self._batch.groups.append((one.group, scores))
         self._under_way -= len(one.group.rollouts)
@@ -493,28 +471,3 @@ def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedEr
         f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again "
         "(with --new-run: a changed reward is another one)"
     )
-
-
-def _wholly_left_out(cells: list[_Cell], said: Sequence[Said]) -> set[int]:
-    """Groups that have all their rollouts in a call which abstained from every one of them."""
-    left_out: dict[int, int] = {}
-    for cell, one in zip(cells, said, strict=True):
-        left_out[cell.open.group.ordinal] = left_out.get(cell.open.group.ordinal, 0) + (one is NOTHING)
-    sizes = {cell.open.group.ordinal: len(cell.open.group.rollouts) for cell in cells}
-    return {group for group, count in left_out.items() if count == sizes[group]}
-
-
-def _by_group(cells: list[_Cell]) -> Iterator[list[_Cell]]:
-    return _whole_groups(cells, 1)
-
-
-def _whole_groups(cells: list[_Cell], size: int) -> Iterator[list[_Cell]]:
-    """Whole groups, together at least `size` rollouts: what a call leaves out is judged by the group."""
-    some: list[_Cell] = []
-    for cell in cells:
-        if len(some) >= size and some[-1].open is not cell.open:
-            yield some
-            some = []
-        some.append(cell)
-    if some:
-        yield some

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from steelyard.advantages import SCHEMES, VotingGroup
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.files import (
+    Columns,
     FileSource,
     LineSource,
     ScoredFile,
@@ -32,10 +34,10 @@ from steelyard.files import (
 from steelyard.ledger import BESIDE, Departure, Ledger, Run
 from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
-from steelyard.rewards.own import refuse_in_worker
+from steelyard.rewards.serving import refuse_in_worker
 from steelyard.rollout import Group, canonical_json
-from steelyard.runtime import CHUNK, PLACES, Runtime
-from steelyard.scoring.rows import OUT_COLUMNS, in_chunks, scored_lines
+from steelyard.runtime import CHUNK, PLACES, Runtime, refuse_scheme
+from steelyard.scoring.rows import OUT_COLUMNS, as_lines, columns_out, in_chunks, scored_rows
 from steelyard.scoring.summary import Counting, Summary
 
 _TOLD = 10_000  # rows between two words about how far it is
@@ -48,7 +50,7 @@ class Options:
     Parameters
     ----------
     columns
-        Our column names to the file's, where they differ.
+        Our column names to the file's, where they differ; `reward_model.ground_truth` is a path.
     advantage
         The scheme.
     skip_bad_rows
@@ -98,11 +100,11 @@ def score_file(
     Parameters
     ----------
     file
-        JSON Lines, plain or `.gz`; `-` is standard input.
+        JSON Lines, plain or `.gz`, or Parquet; `-` is standard input.
     recipe
         What to ask.
     out
-        Where the scored rows appear when all are judged; `.gz` is compressed.
+        Where the scored rows appear when all are judged; `.gz` is compressed, `.parquet` is Parquet.
     ledger
         Where the record is kept; `out` with `.ledger` appended if not given.
     options
@@ -119,6 +121,7 @@ def score_file(
     """
     refuse_in_worker("score_file")
     file, out, options = str(file), Path(out), options or Options()
+    refuse_scheme(recipe, options.advantage)
     path = ledger_of(out) if ledger is None else Path(ledger)
     _refuse_mix_ups(file, out, path)
     target = ScoredFile(out)
@@ -127,10 +130,9 @@ def score_file(
         if is_once(file):
             record = stack.enter_context(_opened(path))
             record.spool(read_once(file))
-        source = _source(file, record)
-        stack.callback(source.close)
+        source = stack.enter_context(closing(_source(file, record)))
         progress(Progress("reading", 0, None, {}))
-        found = survey(source, recipe, options.columns, _reading(progress))
+        found = survey(source, recipe, options.columns, _reading(progress), keep=options.keep)
         _refuse_bad(found, source, recipe, options)
         if record is None:
             record = stack.enter_context(_opened(path))
@@ -139,8 +141,9 @@ def score_file(
         judging = _Judging(record, run, recipe, options, counting)
         asyncio.run(judging.judge(_as_surveyed(source, found), progress))
         judging.of_the_batch()
-        lines = scored_lines(record, run, recipe, found, options.advantage, keep=options.keep)
-        target.write(in_chunks(_counted(lines, found.rollouts, progress)))
+        rows = scored_rows(record, run, recipe, found, options.advantage, keep=options.keep)
+        columns = partial(columns_out, record, run, found, options.keep)
+        _write(target, _counted(rows, found.rollouts, progress), columns)
         record.forget_spool()
         return counting.finish(record, run)
 
@@ -160,11 +163,20 @@ def _reading(progress: Callable[[Progress], None]) -> Callable[[int], None]:
     return lambda lines: progress(Progress("reading", lines, None, {}))
 
 
-def _counted(lines: Iterator[bytes], total: int, progress: Callable[[Progress], None]) -> Iterator[bytes]:
-    for done, line in enumerate(lines):
+def _write(target: ScoredFile, rows: Iterator[dict[str, Any]], columns: Callable[[], Columns]) -> None:
+    if target.is_table:
+        target.write_table(rows, columns())
+    else:
+        target.write(in_chunks(as_lines(rows)))
+
+
+def _counted(
+    rows: Iterable[dict[str, Any]], total: int, progress: Callable[[Progress], None]
+) -> Iterator[dict[str, Any]]:
+    for done, row in enumerate(rows):
         if done % _TOLD == 0:
             progress(Progress("writing", done, total, {}))
-        yield line
+        yield row
 
 
 def _as_surveyed(source: LineSource, found: Survey) -> Iterator[Group]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 import orjson
 
 from steelyard.errors import RunStoppedError
-from steelyard.files import Survey
+from steelyard.files import Columns, Survey
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.rows import CLOCKS, SCORED, UNSCORED, columns_of, verdict_of
 from steelyard.outcome import Attempt
 from steelyard.rewards import Recipe, weighted_sum
-from steelyard.rollout import parse_json
+from steelyard.rollout import follow, parse_json, paths_among
 
 OUT_COLUMNS = (
     "id", "group", "index", "verdict", "value", "code", "reason", "parts", "advantage", "integrity", "clocks",
@@ -28,18 +28,18 @@ OUT_COLUMNS = (
 _WRITE = 1_024  # rows joined for one write
 
 
-def scored_lines(
+def scored_rows(
     ledger: Ledger, run: Run, recipe: Recipe, survey: Survey, scheme: str, *, keep: Sequence[str] = ()
-) -> Iterator[bytes]:
-    """Every rollout of a finished run as one line of the scored file, in input order."""
+) -> Iterator[dict[str, Any]]:
+    """Every rollout of a finished run as one row of the scored file, in input order."""
     advantages = _advantages(ledger, run, survey, scheme)
     clocks = _OwnClocks(ledger, run)
     group_ids = survey.group_ids
     kept = _kept(ledger, run, keep) if keep else None
     told = _plain(ledger, run) if recipe.plain else _combined(ledger, run, recipe)
-    lines = 0
+    rows = 0
     for ordinal, group, place, name, said, parts, integrity in told:
-        lines += 1
+        rows += 1
         fields = {
             "id": name,
             "group": group_ids[group],
@@ -52,21 +52,67 @@ def scored_lines(
         }
         if kept is not None:
             fields.update(next(kept))
-        try:
-            yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-        except TypeError:  # a lone surrogate in a group's name
-            yield json.dumps(fields, ensure_ascii=True).encode() + b"\n"
-    if lines != survey.rollouts:
+        yield fields
+    if rows != survey.rollouts:
         raise RunStoppedError(
-            f"{ledger.path}: {lines} of {survey.rollouts} rollouts have a verdict"
+            f"{ledger.path}: {rows} of {survey.rollouts} rollouts have a verdict"
             "\n  next: steelyard show LEDGER --verify says what is wrong with the record"
         )
 
 
+def as_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Write rows as lines of JSON."""
+    for row in rows:
+        try:
+            yield orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        except TypeError:  # a lone surrogate in a group's name
+            yield json.dumps(row, ensure_ascii=True).encode() + b"\n"
+
+
+def columns_out(ledger: Ledger, run: Run, survey: Survey, keep: Sequence[str]) -> Columns:
+    """Name the scored file's columns with their types, where it has types.
+
+    Only names depend on the input: ids and groups are integers if all of them are, else text, and kept
+    fields are what every row can be.
+    """
+    said: Columns = {"verdict": str, "value": float, "code": str, "reason": str}
+    columns: dict[str, type | Columns] = {
+        "id": int if survey.id_types <= {int} else str,
+        "group": int if all(type(name) is int for name in survey.group_ids) else str,
+        "index": int,
+        **said,
+        "parts": dict.fromkeys(run.parts, said),
+        "advantage": float,
+        "integrity": str,
+        "clocks": {**dict.fromkeys(CLOCKS, float), "censored": bool},
+    }
+    kinds: dict[str, set[type]] = {field: set() for field in keep}
+    for row in _kept(ledger, run, keep) if keep else ():
+        for field, value in row.items():
+            kinds[field].add(_kind(value))
+    columns.update((field, _common(found - {type(None)})) for field, found in kinds.items())
+    return columns
+
+
+def _kind(value: object) -> type:
+    """A value's type, and `str` for what only text can hold."""
+    if type(value) is int and abs(value) >= 2**63:
+        return str
+    return type(value) if isinstance(value, bool | int | float | None) else str
+
+
+def _common(found: set[type]) -> type:
+    if found == {int, float}:
+        return float
+    return found.pop() if len(found) == 1 else str
+
+
 def _kept(ledger: Ledger, run: Run, keep: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The input's own fields, rollout after rollout."""
+    paths = paths_among(keep)
     for entered in ledger.entered(run):
         record = parse_json(entered.content)
+        follow(record, paths)
         yield {field: record.get(field) for field in keep}
 
 
@@ -84,8 +130,9 @@ def _plain(ledger: Ledger, run: Run) -> Iterator[_Told]:
 def _combined(ledger: Ledger, run: Run, recipe: Recipe) -> Iterator[_Told]:
     """Rollouts whose total is combined from their parts."""
     names = {place: name for name, place in run.parts.items()}
-    # only a combination of the user's own looks at the rollout
-    rollouts = None if recipe.combine is None else (entered.rollout(run) for entered in ledger.entered(run))
+    # only a combination of the user's own and shapes look at the rollout
+    plain = recipe.combine is None and not recipe.shapes
+    rollouts = None if plain else (entered.rollout(run) for entered in ledger.entered(run))
     for (ordinal, group, place, rollout), rows in groupby(ledger.told(run), itemgetter(0, 1, 2, 3)):
         said = {names[part]: verdict for _, _, _, _, part, *verdict in rows}
         verdicts = {name: verdict_of(*verdict) for name, verdict in said.items()}
