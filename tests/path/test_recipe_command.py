@@ -93,3 +93,12 @@ def test_a_question_that_is_none_is_refused_before_anything_is_written(folder, w
     assert says in done.err
     assert "\n  next: " in done.err
     assert not list(folder.glob("out*"))
+
+
+def test_a_file_in_which_no_row_has_an_end_state_asks_for_another_reward(folder):
+    with (folder / "rows.jsonl").open("w") as file:
+        file.write(json.dumps({"prompt": "?", "completion": "x", "expected_state": {"a": 1}}) + "\n")
+    done = score(folder, "--reward", "state")
+    assert done.code == 2
+    assert "the column 'state' is in no row" in done.err
+    assert "--column state=FIELD" in done.err

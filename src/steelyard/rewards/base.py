@@ -42,6 +42,9 @@ class _Ruled(Generic[_Rule]):
         The columns that `rule` reads, the same for a whole group.
     fault
         Says what is wrong with a row's columns, or `None`.
+    fields
+        What it reads of a rollout beside its columns: a file in which no row has `files` or `state` asks
+        for another reward.
     write
         From an answer to a completion that states it as the rule reads it best; `None` where there is no
         such form. `steelyard check` tries it.
@@ -61,6 +64,7 @@ class _Ruled(Generic[_Rule]):
     how: How = How.INLINE
     takes: Takes = Takes.BATCH
     depends_on: str = "content"
+    fields: Sequence[str] = ()
     write: Callable[[str], str] | None = None
     room: Room | None = None
     warm: Callable[[], None] | None = None

@@ -199,6 +199,13 @@ class Recipe:
         )
 
     @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """What is read of a rollout beside its columns, `files` or `state`."""
+        return tuple(
+            dict.fromkeys(name for part in self.parts for name in getattr(part.reward, "fields", ()))
+        )
+
+    @cached_property
     def read(self) -> tuple[str, ...]:
         """Columns that any part reads, and that are the same for a whole group."""
         names = dict.fromkeys(name for part in self.parts for name in part.reward.columns)

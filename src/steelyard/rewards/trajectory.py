@@ -147,6 +147,7 @@ def state(match: Match = "subset") -> RolloutReward:
         partial(judge_state, match=match),
         columns=("expected_state",),
         fault=partial(state_fault, match=match),
+        fields=("state",),
     )
 
 
@@ -345,6 +346,7 @@ def files(*, share: bool = False) -> RolloutReward:
         partial(judge_files, share=share),
         columns=("expected_files",),
         fault=files_fault,
+        fields=("files",),
     )
 
 

@@ -274,6 +274,7 @@ def _refuse_absent(found: Survey, recipe: Recipe, options: Options) -> None:
         "completion",
         *([] if names.get("group", "group") in found.fields else ["prompt"]),
         *recipe.needed,
+        *recipe.fields,
     ]
     absent = [column for column in asked if names.get(column, column) not in found.fields]
     if absent:
