@@ -16,6 +16,8 @@ from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Reward
 from steelyard.rewards.answers import answer, gsm8k
 from steelyard.rewards.choice import choice
+from steelyard.rewards.gym import gym
+from steelyard.rewards.instructions import instructions
 from steelyard.rewards.lengths import overlong
 from steelyard.rewards.own import named
 from steelyard.rewards.repetition import repetition
@@ -62,8 +64,12 @@ def _format(variant: str) -> Mapping[str, Any] | None:
     return {"tags": names, "around": "any" if around else "whitespace"}
 
 
-def _flag(word: str) -> Callable[[str], Mapping[str, Any] | None]:
-    return lambda variant: {word: True} if variant == word else None
+def _flags(*words: str) -> Callable[[str], Mapping[str, Any] | None]:
+    def read(variant: str) -> Mapping[str, Any] | None:
+        said = variant.split(":")
+        return dict.fromkeys(said, True) if len(set(said) & set(words)) == len(said) else None
+
+    return read
 
 
 BUILTIN: Mapping[str, Builtin] = {
@@ -106,7 +112,21 @@ BUILTIN: Mapping[str, Builtin] = {
             gsm8k,
             _row("3 boxes of 360?", "3 * 360 = 1080\n#### $1,080.00", answer=1080),
             variants="gsm8k:flexible (the last number will do, for 1)",
-            settings=_flag("flexible"),
+            settings=_flags("flexible"),
+        ),
+        Builtin(
+            "instructions",
+            "whether a completion follows the instructions of its row (IFEval, IFBench)",
+            "1 all followed, 0 else; with share the share of them",
+            instructions,
+            _row(
+                "Answer without a comma.",
+                "It is 4.",
+                instruction_id_list=["punctuation:no_comma"],
+                kwargs=[{}],
+            ),
+            variants="instructions:share, instructions:loose",
+            settings=_flags("share", "loose"),
         ),
         Builtin(
             "overlong",
@@ -115,6 +135,20 @@ BUILTIN: Mapping[str, Builtin] = {
             overlong,
             _row("2 + 2?", "It is 4."),
             {"max_length": 400, "buffer": 100, "unit": "words"},
+        ),
+        Builtin(
+            "reasoning-gym",
+            "reasoning-gym's scorer of the row's dataset, where that runs nothing",
+            "1 full marks, 0 else; with graded its raw score",
+            gym,
+            _row(
+                "State the answer: 2 + 4?",
+                "<answer>6</answer>",
+                answer="6",
+                metadata={"source_dataset": "chain_sum"},
+            ),
+            variants="reasoning-gym:graded, reasoning-gym:whole",
+            settings=_flags("graded", "whole", "unaudited"),
         ),
         Builtin(
             "repetition",
