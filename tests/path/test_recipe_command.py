@@ -102,3 +102,17 @@ def test_a_file_in_which_no_row_has_an_end_state_asks_for_another_reward(folder)
     assert done.code == 2
     assert "the column 'state' is in no row" in done.err
     assert "--column state=FIELD" in done.err
+
+
+def test_rows_that_differ_in_a_column_that_a_reward_reads_where_it_is_there_are_no_group(folder):
+    schema = {"type": "integer"}
+    rows = [
+        {"prompt": "?", "completion": "3", "schema": schema, "draft": draft} for draft in ("draft4", "draft7")
+    ]
+    rows += [{"prompt": "?", "completion": "x", "schema": schema, "draft": "draft7"}]
+    with (folder / "rows.jsonl").open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert score(folder, "--reward", "schema", "--schema-draft", "draft6", "--formats").code == 0
+    assert [(row["group"], row["index"], row["value"]) for row in scored(folder)] == [
+        (1, 0, 1.0), (2, 0, 1.0), (2, 1, 0.0),
+    ]  # fmt: skip

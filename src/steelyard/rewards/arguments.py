@@ -57,6 +57,12 @@ class Arguments:
         known = MANY if self.many else ONE
         return tuple(p.name for p in self.given if p.default is p.empty and p.name not in known)
 
+    @property
+    def also(self) -> tuple[str, ...]:
+        """The columns that it reads where a row has them."""
+        known = MANY if self.many else ONE
+        return tuple(p.name for p in self.given if p.default is not p.empty and p.name not in known)
+
     def packed(self, rollout: Rollout) -> list[Any]:
         """What a function of one rollout is given, in the order of its parameters."""
         return [_of_one(parameter, rollout) for parameter in self.given]

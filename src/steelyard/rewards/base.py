@@ -42,6 +42,8 @@ class _Ruled(Generic[_Rule]):
         The columns that `rule` reads, the same for a whole group.
     fault
         Says what is wrong with a row's columns, or `None`.
+    also
+        Columns that `rule` reads where a row has them.
     fields
         What it reads of a rollout beside its columns: a file in which no row has `files` or `state` asks
         for another reward.
@@ -64,6 +66,7 @@ class _Ruled(Generic[_Rule]):
     how: How = How.INLINE
     takes: Takes = Takes.BATCH
     depends_on: str = "content"
+    also: Sequence[str] = ()
     fields: Sequence[str] = ()
     write: Callable[[str], str] | None = None
     room: Room | None = None
@@ -100,7 +103,9 @@ class TextReward(_Ruled[TextRule]):
     def pack(self, rollout: Rollout, /) -> tuple[str, dict[str, Any]]:
         """What the rule reads of a rollout."""
         columns = rollout.columns
-        return final_text(rollout.completion), {name: columns.get(name) for name in self.columns}
+        return final_text(rollout.completion), {
+            name: columns.get(name) for name in (*self.columns, *self.also)
+        }
 
     def judge(self, packed: tuple[str, Mapping[str, Any]], _context: Context, /) -> Scored:
         """Judge what was packed."""

@@ -70,6 +70,11 @@ class FunctionReward:
         return None
 
     @property
+    def also(self) -> tuple[str, ...]:
+        """The columns it reads where a row has them, from its parameters with a default."""
+        return self.arguments.also
+
+    @property
     def spec(self) -> str:
         """Where a worker process finds it."""
         return self.target

@@ -208,7 +208,8 @@ class Recipe:
     @cached_property
     def read(self) -> tuple[str, ...]:
         """Columns that any part reads, and that are the same for a whole group."""
-        names = dict.fromkeys(name for part in self.parts for name in part.reward.columns)
+        rewards = [part.reward for part in self.parts]
+        names = dict.fromkeys(name for one in rewards for name in (*one.columns, *getattr(one, "also", ())))
         return tuple(name for name in names if name not in OF_THE_COMPLETION)
 
     def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -21,6 +21,7 @@ from steelyard.rewards.instructions import instructions
 from steelyard.rewards.lengths import overlong
 from steelyard.rewards.own import named
 from steelyard.rewards.repetition import repetition
+from steelyard.rewards.schema import schema
 from steelyard.rewards.text import format_tags
 from steelyard.rewards.trajectory import files, state, turns
 
@@ -156,6 +157,15 @@ BUILTIN: Mapping[str, Builtin] = {
             "0 nothing repeated, down to -1",
             repetition,
             _row("2 + 2?", "It is 4."),
+        ),
+        Builtin(
+            "schema",
+            "the JSON in a completion against the JSON Schema in the column `schema`",
+            "1 valid, 0 else",
+            schema,
+            _row("How old?", 'It is {"age": 3}.', schema={"properties": {"age": {"type": "integer"}}}),
+            variants="schema:formats, schema:strict",
+            settings=_flags("formats", "strict"),
         ),
         Builtin(
             "state",
