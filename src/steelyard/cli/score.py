@@ -125,7 +125,7 @@ def _verdicts(console: Console, summary: Summary) -> None:
     total = max(summary.rollouts, 1)
     scored = summary.verdicts["scored"]
     codes = ", ".join(f"{count:,} {code}" for code, count in summary.codes.most_common())
-    table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "all full marks")
+    table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "no code")
     if summary.verdicts["abstained"]:
         table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
     for place, (why, count) in enumerate(summary.whys.most_common(5)):

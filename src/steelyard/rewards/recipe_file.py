@@ -97,7 +97,7 @@ def read_recipe(text: str, *, name: str = "recipe", folder: str | Path = ".") ->
     Examples
     --------
     >>> read_recipe('[[part]]\nreward = "gsm8k:flexible"\n[[part]]\nreward = "format"\nweight = 0.1').weights
-    {'gsm8k': 1.0, 'format': 0.1}
+    {'gsm8k:flexible': 1.0, 'format': 0.1}
     """
     try:
         said = tomllib.loads(text)
