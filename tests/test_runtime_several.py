@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from test_runtime import groups_of, scored
 
 from steelyard.outcome import Abstained, Scored
 from steelyard.rewards import named
+from test_runtime import groups_of, scored
 
 
 def totals(groups, target, **settings):

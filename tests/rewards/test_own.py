@@ -9,9 +9,8 @@ import pytest
 import steelyard
 from steelyard.errors import RefusedError
 from steelyard.outcome import Abstained, Context, How, Scored, Takes
-from steelyard.rewards import FunctionReward, named, reward
+from steelyard.rewards import FunctionReward, named, reward, serving
 from steelyard.rewards import own as home
-from steelyard.rewards import serving
 from steelyard.rewards.importing import fingerprint
 from steelyard.rewards.own import refuse_unreachable
 from steelyard.rewards.serving import refuse_in_worker, serve

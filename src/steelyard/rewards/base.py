@@ -52,6 +52,8 @@ class _Ruled(Generic[_Rule]):
         such form. `steelyard check` tries it.
     room
         What its process may use, if it is run in one.
+    inside
+        The rule as its process runs it, where that needs no protection of its own.
     warm
         Called in such a process before it judges.
     """
@@ -70,6 +72,7 @@ class _Ruled(Generic[_Rule]):
     fields: Sequence[str] = ()
     write: Callable[[str], str] | None = None
     room: Room | None = None
+    inside: _Rule | None = None
     warm: Callable[[], None] | None = None
 
     @property
@@ -109,7 +112,7 @@ class TextReward(_Ruled[TextRule]):
 
     def judge(self, packed: tuple[str, Mapping[str, Any]], _context: Context, /) -> Scored:
         """Judge what was packed."""
-        return self.rule(*packed)
+        return (self.inside or self.rule)(*packed)
 
     def __call__(self, given: Sequence[Rollout], _context: Context, /) -> list[Scored]:
         """Judge a batch, in order."""
@@ -134,7 +137,7 @@ class RolloutReward(_Ruled[RolloutRule]):
 
     def judge(self, packed: Rollout, _context: Context, /) -> Scored:
         """Judge what was packed."""
-        return self.rule(packed)
+        return (self.inside or self.rule)(packed)
 
     def __call__(self, given: Sequence[Rollout], _context: Context, /) -> list[Scored]:
         """Judge a batch, in order."""

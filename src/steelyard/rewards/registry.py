@@ -19,6 +19,7 @@ from steelyard.rewards.choice import choice
 from steelyard.rewards.gym import gym
 from steelyard.rewards.instructions import instructions
 from steelyard.rewards.lengths import overlong
+from steelyard.rewards.maths import math
 from steelyard.rewards.own import named
 from steelyard.rewards.repetition import repetition
 from steelyard.rewards.schema import schema
@@ -128,6 +129,13 @@ BUILTIN: Mapping[str, Builtin] = {
             ),
             variants="instructions:share, instructions:loose",
             settings=_flags("share", "loose"),
+        ),
+        Builtin(
+            "math",
+            "the committed answer, as mathematics, against the column `answer`",
+            "1 right, 0 else",
+            math,
+            _row("What is x?", r"So $x = \boxed{\tfrac{\sqrt{8}}{2}}$.", answer=r"\sqrt{2}"),
         ),
         Builtin(
             "overlong",
