@@ -32,6 +32,7 @@ PUBLIC = [
     "Unscored",
     "__version__",
     "builtin",
+    "load_recipe",
     "reward",
     "score_file",
 ]

@@ -630,3 +630,24 @@ def test_a_runtime_that_is_entered_keeps_its_processes_from_step_to_step_and_lea
     (process,) = asyncio.run(kept())
     assert not Path(f"/proc/{process:.0f}").exists()
     assert len(asyncio.run(steps(Runtime(recipe, workers=1)))) == 3
+
+
+def test_a_reward_whose_file_changes_while_a_run_is_on_stops_the_run_instead_of_judging_by_two_rules(
+    tmp_path,
+):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def judge(completion):\n    if completion == 'die': import os; os._exit(1)\n    return 1.0\n"
+    )
+
+    async def main():
+        runtime = Runtime(Recipe((Part(named(f"{file}:judge")),)), workers=1)
+        async with asyncio.timeout(60), runtime:
+            first = [one async for one in runtime.score(groups_of(["a", "b"]))]
+            file.write_text("def judge(completion):\n    return 0.0\n")
+            again = [one async for one in runtime.score(groups_of(["a"], start=2))]
+            with pytest.raises(RunStoppedError, match=r"(?s)changed while the run is on.*steelyard serve"):
+                await anext(runtime.score(groups_of(["die"], start=4)))
+            return [total.value for one in first + again for total in one.totals]
+
+    assert asyncio.run(main()) == [1.0, 1.0, 1.0]

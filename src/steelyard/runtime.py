@@ -300,7 +300,7 @@ class WorkerCaller:
         cpu_s = cpu_s or (CPU_S if room is None else room.cpu_s)
         self._pool = WorkerPool(
             f"{serve.__module__}:{serve.__qualname__}",
-            given=reward.spec,
+            given=(reward.spec, getattr(reward, "source", "")),
             size=size,
             cpu_s=cpu_s,
             wall_s=cpu_s * WALL_TIMES,
@@ -341,6 +341,8 @@ class WorkerCaller:
         return [self._failure(outcome.failure, rollouts)] * len(rollouts)
 
     def _failure(self, failure: Ended, rollouts: Sequence[Rollout]) -> Failure:
+        if isinstance(failure, NotStarted) and failure.refused:
+            raise RunStoppedError(f"reward {self._reward.name!r}: {failure.cause}")
         if isinstance(failure, NotStarted) and not (self._pool.was_ready or failure.unsendable):
             raise RunStoppedError(
                 f"reward {self._reward.name!r}: no process can be made ready to judge ({failure})"

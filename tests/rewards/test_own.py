@@ -314,8 +314,8 @@ def worker(monkeypatch):
 
 def asked_in_worker(target, rollouts):
     """What a worker process would say, having been sent what the parent packs."""
-    judge = serve(target)
     parent = named(target)
+    judge = serve((target, parent.source))
     if isinstance(rollouts, list):
         return judge((len(rollouts), parent.pack(rollouts)))
     return judge((1, parent.pack(rollouts)))
@@ -328,7 +328,8 @@ def test_a_worker_finds_the_reward_once_and_judges(worker, tmp_path):
         f"with open({str(log)!r}, 'a') as f:\n    f.write('x')\n"
         "def judge(completion, answer):\n    return completion == answer\n",
     )
-    judge, parent = serve(f"{file}:judge"), named(f"{file}:judge")
+    parent = named(f"{file}:judge")
+    judge = serve((f"{file}:judge", parent.source))
     assert judge((1, parent.pack(row("4", answer="4")))) == Scored(1.0)
     assert judge((1, parent.pack(row("5", answer="4")))) == Scored(0.0)
     assert log.read_text() == "x"
@@ -373,7 +374,7 @@ def test_a_run_that_is_started_in_a_worker_is_refused_with_the_guard_to_write(wo
         "def judge(completion):\n    return 1.0\n",
     )
     with pytest.raises(RefusedError, match=r'(?s)worker process.*if __name__ == "__main__":'):
-        serve(f"{file}:judge")
+        serve((f"{file}:judge", ""))
 
 
 # --- several rollouts in one call

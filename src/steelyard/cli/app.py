@@ -169,6 +169,91 @@ def score(
 
 
 @app.command()
+def serve(
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="A recipe's FILE.toml, or rewards as for `score --reward`."),
+    ],
+    *,
+    host: Annotated[str, typer.Option(help="Where to listen; whoever reaches it may ask.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8900,
+    socket: Annotated[Path | None, typer.Option(metavar="PATH", help="Listen on a Unix socket.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Reload when the recipe or a file of yours changes.")
+    ] = False,
+    column: ColumnOption = None,
+    advantage: AdvantageOption = Scheme.grpo,
+    timeout: TimeoutOption = None,
+    workers: WorkersOption = None,
+    concurrency: ConcurrencyOption = 64,
+) -> None:
+    """Score what is posted over HTTP, for a trainer elsewhere; reload on SIGHUP or POST /reload."""
+    from steelyard.cli.serve import become
+
+    become(
+        {
+            "recipe": recipe,
+            "host": host,
+            "port": port,
+            "socket": None if socket is None else str(socket),
+            "watch": watch,
+            "columns": _columns(column or []),
+            "advantage": advantage.value,
+            "timeout_s": timeout,
+            "workers": workers,
+            "places": concurrency,
+        }
+    )
+
+
+@app.command()
+def check(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A recipe's .toml file, or rewards by name as for --reward, comma-separated.",
+        ),
+    ],
+    file: FileArgument,
+    *,
+    column: ColumnOption = None,
+    bad_rows: BadRowsOption = BadRows.refuse,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, metavar="SECONDS", help="As in score.", show_default="2, where a reward is async 10"
+        ),
+    ] = None,
+    workers: WorkersOption = None,
+    within: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="After so long nothing more is asked.")
+    ] = 8.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON document.")] = False,
+) -> None:
+    """Inspect what a recipe pays for, before anything is trained with it.
+
+    Exits with 1 if there is a fault.
+    """
+    from steelyard.cli.asked import asked
+    from steelyard.cli.check import run
+
+    named = Path(recipe) if recipe.endswith(".toml") else None
+    what = asked([] if named else _split([recipe]), named, schema_draft=None, formats=False)
+    code = run(
+        file,
+        what,
+        _columns(column or []),
+        skip_bad_rows=bad_rows is BadRows.skip,
+        timeout_s=timeout,
+        workers=workers,
+        within_s=within,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def rewards(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One of them, with its settings and an example.")

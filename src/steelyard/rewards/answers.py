@@ -343,6 +343,16 @@ def _canonical(said: str) -> object:
     return (reading.value, reading.unit) if reading.value is not None else words(said)
 
 
+def answer_fault(columns: Mapping[str, Any]) -> str | None:
+    """Say what is wrong with a gold that may be words: one of which nothing is left when it is folded."""
+    if fault := gold_fault(columns):
+        return fault
+    key = text_key(columns["answer"])
+    if key.words or key.reading.value is not None:
+        return None
+    return f"column 'answer' holds neither a number nor a word ({key.shown}): nothing could equal it"
+
+
 def judge_answer(completion: str, columns: Mapping[str, Any]) -> Scored:
     """Judge the `<answer>` tag: 1.0 or 0.0 (policy 1 to 4).
 
@@ -373,7 +383,7 @@ def answer() -> TextReward:
         "answer/1",
         judge_answer,
         columns=("answer",),
-        fault=gold_fault,
+        fault=answer_fault,
         write="<answer>{}</answer>".format,
     )
 

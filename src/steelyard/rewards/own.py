@@ -38,6 +38,8 @@ class FunctionReward:
         Where a worker process finds it.
     columns
         The columns it reads, from its parameters without a default.
+    source
+        The digest of its file, when it was read.
     """
 
     function: Callable[..., Any]
@@ -51,6 +53,7 @@ class FunctionReward:
     takes: Takes = Takes.ROLLOUT
     depends_on: str = "content"
     fault: Callable[[Mapping[str, Any]], str | None] | None = None
+    source: str = ""
 
     def lint(self, columns: Mapping[str, Any]) -> str | None:
         """Say what is wrong with a row's columns, if a `fault` function was given."""
@@ -193,18 +196,20 @@ def _make(
         getattr(function, "__call__", None)  # noqa: B004 - whether calling it is awaited, not whether it is callable
     )
     together = given.many and takes != "batch"
+    text = file_text(function)
     return FunctionReward(
         function,
         its_name,
         lowest,
         target or target_of(function),
         given.columns,
-        f"{its_name}/{fingerprint(function, fault, lowest, file_text(function))}",
+        f"{its_name}/{fingerprint(function, fault, lowest, text)}",
         How.ASYNC if awaited else How.WORKER,
         given,
         takes=Takes.GROUP if together else Takes.BATCH if given.many else Takes.ROLLOUT,
         depends_on="group" if together else "content",
         fault=fault,
+        source=fingerprint(text),
     )
 
 

@@ -34,13 +34,18 @@ class Served(Reward, Protocol):
         """Judge what was packed."""
 
 
-def serve(spec: object) -> Callable[[tuple[int, Any]], object]:
+def serve(given: tuple[object, str]) -> Callable[[tuple[int, Any]], object]:
     """Make the function that a worker process runs.
 
     Parameters
     ----------
-    spec
-        A reward's `spec`.
+    given
+        A reward's `spec`; and of a user's function the digest of its file, as the run read it.
+
+    Raises
+    ------
+    RefusedError
+        If the file holds something else by now: one run, one reward.
 
     Returns
     -------
@@ -48,7 +53,14 @@ def serve(spec: object) -> Callable[[tuple[int, Any]], object]:
     `None` for what was left out.
     """
     _here["in_worker"] = True
+    spec, source = given
     reward: Any = named(spec) if isinstance(spec, str) else spec
+    if isinstance(spec, str) and reward.source != source:
+        raise RefusedError(
+            "its file was changed while the run is on, so this process would judge by other rules",
+            where=spec,
+            remedy="run again; to change a reward under a running trainer, let `steelyard serve` have it",
+        )
     warm = getattr(reward, "warm", None)
     if warm is not None:
         warm()

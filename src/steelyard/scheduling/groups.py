@@ -399,6 +399,7 @@ class Scheduler:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._wake.set()
+        error = None if task.cancelled() else task.exception()
         if self._failed is not None or self._stopping:
             return
         if task.cancelled():
@@ -407,7 +408,7 @@ class Scheduler:
                 "\n  next: run the same command again"
             )
         else:
-            self._failed = task.exception()
+            self._failed = error
 
     # Ending
 

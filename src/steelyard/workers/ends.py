@@ -79,10 +79,13 @@ class NotStarted:
         Why.
     unsendable
         Whether it was the item.
+    refused
+        Whether the target itself refused to be made ready: no other process will do.
     """
 
     cause: str
     unsendable: bool = False
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"never started: {self.cause}"

@@ -39,7 +39,7 @@ from typing import Self
 
 from steelyard.clock import Clock, Seconds, SystemClock
 from steelyard.errors import InfraError, RefusedError, describe
-from steelyard.workers.ends import NotStarted, Outcome
+from steelyard.workers.ends import NotStarted, Outcome, Raised
 from steelyard.workers.process import Job, WorkerProcess
 
 START_S = 120.0
@@ -53,7 +53,11 @@ LEAVE_S = 0.5
 
 
 class _NoWorkerError(Exception):
-    """A process could not be made ready; the text says why."""
+    """A process could not be made ready; the text says why, and whether the target refused to be."""
+
+    def __init__(self, cause: str, *, refused: bool = False) -> None:
+        super().__init__(cause)
+        self.refused = refused
 
 
 class WorkerPool:
@@ -219,14 +223,16 @@ class WorkerPool:
         fresh: bool = False,
     ) -> None:
         """Send what waits to one process after another, until each item has its outcome."""
-        fruitless, cause, queued_s = 0, "", 0.0
+        fruitless, cause, queued_s, refused = 0, "", 0.0, False
         while waiting and fruitless < FRUITLESS:
             asked_at = self._clock.now()
             async with self._seats:
                 try:
                     worker = await self._worker(fresh=fresh)
                 except _NoWorkerError as error:
-                    fruitless, cause = fruitless + 1, str(error)
+                    fruitless, cause, refused = fruitless + 1, str(error), error.refused
+                    if refused:
+                        break
                     continue
                 queued_s += self._clock.now() - asked_at
                 try:
@@ -244,7 +250,9 @@ class WorkerPool:
                 (0, "") if found else (fruitless + 1, "its process ended before the first item")
             )
         for place in waiting:
-            outcomes[place] = Outcome(failure=NotStarted(f"{cause}, {fruitless} times"), queued_s=queued_s)
+            times_said = "" if refused else f", {fruitless} times"
+            failure = NotStarted(f"{cause}{times_said}", refused=refused)
+            outcomes[place] = Outcome(failure=failure, queued_s=queued_s)
 
     async def _worker(self, *, fresh: bool) -> WorkerProcess:
         if self._closed:
@@ -269,6 +277,8 @@ class WorkerPool:
             raise _NoWorkerError(f"no process can be started: {describe(error)}") from None
         self._alive.add(worker)
         failure = await worker.prepare(self._job, within_s=self._start_s)
+        if isinstance(failure, Raised) and failure.type == RefusedError.__name__:
+            raise _NoWorkerError(failure.message, refused=True)
         if failure is not None:
             raise _NoWorkerError(f"importing it within {self._start_s:g} s failed: {failure}")
         self.was_ready = True
