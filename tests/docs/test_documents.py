@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pytest
 
 import steelyard
+from steelyard.rewards import apart
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -148,6 +149,7 @@ def test_every_example_in_a_docstring_runs(name):
     said = []
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
         runner.run(test, out=said.append)
+    apart.close()  # an example may have needed its process
     assert not runner.failures, "".join(said)
 
 

@@ -39,7 +39,7 @@ GOLDS = ["5", r"\sqrt{2}", r"x^2 + 1"]
 @pytest.fixture(autouse=True)
 def nothing_left_running():
     yield
-    apart._POOL.close()
+    apart.close()
 
 
 def questions():

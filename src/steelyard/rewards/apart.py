@@ -46,6 +46,11 @@ def equal_apart(said: str, gold: str) -> bool | Scored:
     raise SuspectError(str(failure), clocks=outcome.clocks)
 
 
+def close() -> None:
+    """End the process now; the next comparison starts another."""
+    _POOL.close()
+
+
 def prepared(_given: object) -> Callable[[tuple[str, str]], bool | Scored]:
     """In the process: import what a comparison needs, before any clock runs."""
     symbolic.warm()

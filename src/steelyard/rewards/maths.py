@@ -307,7 +307,7 @@ def math() -> TextReward:
     Examples
     --------
     >>> math().write("2"), math().lint({"answer": "{1"})
-    ('\\boxed{2}', "column 'answer' has braces that do not match ('{1'): write the answer alone")
+    ('\\boxed{2}', "column 'answer' has braces that do not match ('{1'): write one answer")
     """
     return TextReward(
         "math",
