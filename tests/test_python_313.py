@@ -12,11 +12,21 @@ BESIDES = [
     # what does not depend on the interpreter, or runs a hundred commands to compare their messages
     f"--ignore=tests/{name}"
     for name in (
+        "audit",
         "docs",
+        "service",
         "test_advantages.py",
         "test_floors.py",
         "test_must_work.py",
         "path/test_bad_input.py",
+        "rewards/test_gym.py",
+        "rewards/test_instructions.py",
+        "rewards/test_latex.py",
+        "rewards/test_lengths.py",
+        "rewards/test_numbers.py",
+        "rewards/test_repetition.py",
+        "rewards/test_trajectory.py",
+        "rewards/test_values.py",
     )
 ]
 ROOT = Path(__file__).resolve().parent.parent
