@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from steelyard.outcome import NOTHING, Said, Score
+from steelyard.outcome import Score
 from steelyard.rollout import Group, Rollout
 
 
@@ -29,15 +29,6 @@ class Cell(NamedTuple):
     place: int
     """Its index in the group."""
     rollout: Rollout
-
-
-def wholly_left_out(cells: list[Cell], said: Sequence[Said]) -> set[int]:
-    """Groups that have all their rollouts in a call which abstained from every one of them."""
-    left_out: dict[int, int] = {}
-    for cell, one in zip(cells, said, strict=True):
-        left_out[cell.open.group.ordinal] = left_out.get(cell.open.group.ordinal, 0) + (one is NOTHING)
-    sizes = {cell.open.group.ordinal: len(cell.open.group.rollouts) for cell in cells}
-    return {group for group, count in left_out.items() if count == sizes[group]}
 
 
 def by_group(cells: list[Cell]) -> Iterator[list[Cell]]:

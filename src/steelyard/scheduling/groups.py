@@ -12,14 +12,23 @@ that a fast reader does not fill the memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 from steelyard.blame import excused
 from steelyard.errors import RunStoppedError, describe
 from steelyard.outcome import (
-    NOTHING,
     Abstained,
     Attempt,
     Called,
@@ -36,9 +45,10 @@ from steelyard.outcome import (
 )
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.calls import Caller, InlineCaller
-from steelyard.scheduling.cells import Cell, Open, by_group, whole_groups, wholly_left_out
+from steelyard.scheduling.cells import Cell, Open, by_group, whole_groups
 from steelyard.scheduling.columns import by_columns
-from steelyard.scheduling.suspects import LEFT_OUT, Witness, first_of_each, settle, settle_some
+from steelyard.scheduling.suspects import LEFT_OUT, Witness, first_of_each, settle
+from steelyard.scheduling.together import settle_group, settle_left_out
 
 WINDOW: Final = 4_096
 """Rollouts under way at most: four chunks, so that a slow one does not stop the others."""
@@ -314,27 +324,34 @@ class Scheduler:
             if alone or not all(isinstance(said, Failure) for said in called.said):
                 self._ended(plan, called, some, attempted=attempted)
                 continue
-            # a batch that failed whole says nothing about its members: each is asked for alone
-            self._note(plan.part, called, 0)
-            for cell in some:
-                self._spawn(self._call(plan, [cell], attempted=1))
+            # a batch that failed whole says nothing about its members: its groups are asked for, then each
+            self._note(plan.part, called, attempted)
+            groups = list(by_group(some))
+            for fewer in groups if len(groups) > 1 else [[cell] for cell in some]:
+                self._spawn(self._call(plan, fewer, attempted=attempted + 1))
 
     def _ended(self, plan: PartPlan, called: Called, cells: list[Cell], *, attempted: int) -> None:
         part = plan.part
         attempt = self._note(part, called, attempted)
         witness = self._witnesses[part.reward.name]
         together = part.reward.takes is Takes.GROUP
+        if together and not all(type(said) is Scored for said in called.said):
+            for cell, said in zip(cells, called.said, strict=True):
+                if type(said) is Failure and not said.boundary:
+                    witness.failed(cell.rollout, said)
+            # nothing of it is written down before all of it is: a run that goes on asks about the whole
+            work = partial(settle_group, called.rollouts, called.said, witness)
+            self._spawn(self._settled(part, cells, work, attempt, attempted + 1))
+            return
         last, failed = self._take(part, called, cells, attempt)
-        if last is not None and not together:
-            witness.judged([last], called.clocks.service_s)
-        elif last is not None and all(type(said) is Scored for said in called.said):
-            witness.judged(called.rollouts, called.clocks.service_s)
+        if last is not None:
+            witness.judged(called.rollouts if together else [last], called.clocks.service_s)
         for cell, failure in failed:
             if not failure.boundary:
                 witness.failed(cell.rollout, failure)
-        for some in [failed] if together and failed else [[one] for one in failed]:
-            whole = called.rollouts if together else [some[0][0].rollout]
-            self._spawn(self._settle(plan, some, whole, attempt, attempted + 1))
+        for cell, failure in failed:
+            ask = partial(settle, [cell.rollout], failure, witness)
+            self._spawn(self._settled(part, [cell], ask, attempt, attempted + 1))
 
     def _take(
         self, part: Part, called: Called, cells: list[Cell], attempt: int
@@ -342,7 +359,8 @@ class Scheduler:
         """Write down what was judged; return the last rollout that was, and what failed."""
         name, identity, lowest = part.reward.name, part.reward.identity, part.reward.floor - _ROUNDING
         failed: list[tuple[Cell, Failure]] = []
-        last, wholly = None, None
+        nothing: list[Cell] = []
+        last = None
         for cell, said in zip(cells, called.said, strict=True):
             one, place, rollout = cell
             if type(said) is Scored:
@@ -359,36 +377,39 @@ class Scheduler:
             elif type(said) is Failure:
                 failed.append((cell, said))
             else:
-                wholly = wholly_left_out(cells, called.said) if wholly is None else wholly
-                if one.group.ordinal not in wholly:
-                    failed.append((cell, LEFT_OUT))
-                    continue
-                self._say(one, place, part, NOTHING, attempt)
-                self._arrived(one)
-        return last, failed
+                nothing.append(cell)
+        return last, failed + self._left_out(part, nothing, attempt)
 
-    async def _settle(
+    def _left_out(self, part: Part, nothing: list[Cell], attempt: int) -> list[tuple[Cell, Failure]]:
+        """Settle groups that a batch's call left out whole; of others, return the members as failed."""
+        failed: list[tuple[Cell, Failure]] = []
+        for cells in by_group(nothing):
+            if len(cells) < len(cells[0].open.group.rollouts):
+                failed += [(cell, LEFT_OUT) for cell in cells]
+                continue
+            rollouts = [cell.rollout for cell in cells]
+            work = partial(settle_left_out, rollouts, self._witnesses[part.reward.name])
+            self._spawn(self._settled(part, cells, work, attempt, 1))
+        return failed
+
+    async def _settled(
         self,
-        plan: PartPlan,
-        failed: list[tuple[Cell, Failure]],
-        whole: Sequence[Rollout],
-        attempt: int,
+        part: Part,
+        cells: list[Cell],
+        work: Callable[[Callable[[Called], None]], Awaitable[Sequence[Verdict]]],
+        last: int,
         attempted: int,
     ) -> None:
-        last = attempt
+        """Find verdicts, and write them down under the last attempt that was made for them."""
 
         def note(called: Called) -> None:
             nonlocal last
-            last = self._note(plan.part, called, attempted)
+            last = self._note(part, called, attempted)
 
-        witness = self._witnesses[plan.part.reward.name]
-        if len(failed) == len(whole):
-            verdicts = await settle([cell.rollout for cell, _ in failed], failed[0][1], witness, note)
-        else:
-            members = {cell.rollout.ordinal: failure for cell, failure in failed}
-            verdicts = await settle_some(whole, members, witness, note)
-        for (cell, _), verdict in zip(failed, verdicts, strict=True):
-            self._say(cell.open, cell.place, plan.part, verdict, last)
+        verdicts = await work(note)
+        for cell, verdict in zip(cells, verdicts, strict=True):
+            self._say(cell.open, cell.place, part, verdict, last)
+        for cell in cells:
             self._arrived(cell.open)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -10,7 +10,7 @@ judges one, it is the reward that is broken, and the run stops with what it rais
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from steelyard.blame import SAME_ERROR_STOPS, Next, verdict_on
@@ -146,7 +146,7 @@ async def settle(
     failures = [failure]
     verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
     if verdict is Next.TRY_AGAIN:
-        again = await _asked_again(rollouts, witness, note)
+        again = await asked_again(rollouts, witness, note)
         if not isinstance(again, Failure):
             return again
         failures.append(again)
@@ -158,52 +158,10 @@ async def settle(
         verdict = verdict_on(failures, reward=reward.name, floor=reward.floor, canary=await witness.sound())
     if isinstance(verdict, Next):  # pragma: no cover - the law always decides once the canary was asked
         raise TypeError(verdict)
-    verdicts = [verdict] * len(rollouts)
-    if isinstance(verdict, Scored) and len(rollouts) > 1:
-        return await _culprits(rollouts, verdicts, witness, note)
-    return verdicts
+    return [verdict] * len(rollouts)
 
 
-async def settle_some(
-    whole: Sequence[Rollout],
-    failed: Mapping[int, Failure],
-    witness: Witness,
-    note: Callable[[Called], None],
-) -> Sequence[Scored | Unscored]:
-    """Find verdicts for those members of a group that its call did not judge, as it did the others.
-
-    They are known, so nobody has to be searched; but what is said of one may depend on all, so the
-    whole group is asked about again.
-
-    Parameters
-    ----------
-    whole
-        The group.
-    failed
-        By the ordinals of its members, what their first attempt came to.
-    witness, note
-        As in `settle`.
-    """
-    reward = witness.reward
-    said = dict(zip((one.ordinal for one in whole), await _said_again(whole, witness, note), strict=True))
-    verdicts: list[Scored | Unscored] = []
-    sound: bool | None = None
-    for ordinal, first in failed.items():
-        second = said[ordinal]
-        if isinstance(second, Failure):
-            sound = await witness.sound() if sound is None else sound
-            verdict = verdict_on([first, second], reward=reward.name, floor=reward.floor, canary=sound)
-            if isinstance(
-                verdict, Next
-            ):  # pragma: no cover - the law always decides once the canary was asked
-                raise TypeError(verdict)
-            verdicts.append(verdict)
-        else:
-            verdicts.append(second)
-    return verdicts
-
-
-async def _said_again(
+async def said_again(
     rollouts: Sequence[Rollout], witness: Witness, note: Callable[[Called], None]
 ) -> list[Scored | Failure]:
     """Ask once more, and write it down; who leaves a rollout out now has failed on it."""
@@ -216,50 +174,16 @@ async def _said_again(
     return said
 
 
-async def _asked_again(
+async def asked_again(
     rollouts: Sequence[Rollout], witness: Witness, note: Callable[[Called], None]
 ) -> list[Scored] | Failure:
     """Ask once more; return the judgements, or the first failure."""
     judged: list[Scored] = []
-    for said in await _said_again(rollouts, witness, note):
+    for said in await said_again(rollouts, witness, note):
         if isinstance(said, Failure):
             return said
         judged.append(said)
     return judged
-
-
-async def _culprits(
-    rollouts: Sequence[Rollout],
-    floored: Sequence[Scored | Unscored],
-    witness: Witness,
-    note: Callable[[Called], None],
-) -> Sequence[Scored | Unscored]:
-    """Judge a group without the members on which its reward fails, who alone get the floor.
-
-    If all of it got the floor, nobody would stand out: a member that fails could lift its advantage
-    to 0 by making its siblings fail too. First each is asked for alone; a reward that judges nobody alone
-    is asked about the group without each. Where neither tells, the whole group gets the floor.
-    """
-    everyone = range(len(rollouts))
-    fails: dict[int, Failure] = {}
-    for place in everyone:
-        said = await _asked_again([rollouts[place]], witness, note)
-        if isinstance(said, Failure):
-            fails[place] = said
-    suspects = [list(fails)]
-    if len(fails) == len(rollouts) and not any(one.end is End.CUT for one in fails.values()):
-        suspects = [[place] for place in everyone]
-    for some in suspects:
-        others = [place for place in everyone if place not in some]
-        if not some or not others:
-            continue
-        said = await _asked_again([rollouts[place] for place in others], witness, note)
-        if not isinstance(said, Failure):
-            verdicts = list(floored)
-            for place, one in zip(others, said, strict=True):
-                verdicts[place] = one
-            return verdicts
-    return floored
 
 
 def first_of_each(takes: Takes, rollouts: Sequence[Rollout]) -> Iterable[int]:
