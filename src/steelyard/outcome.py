@@ -34,7 +34,7 @@ class Scored:
     value
         The reward: a finite number.
     code
-        Why it is not full marks, as one word from `docs/codes.md`; `None` for full marks.
+        Why it is not full marks, as one word from `docs/verdicts.md`; `None` for full marks.
     reason
         The same for a person.
     integrity
@@ -240,7 +240,11 @@ def as_judgement(value: object) -> Scored:
     if isinstance(value, Scored):
         number, said = value.value, (value.code, value.reason, value.integrity)
         sound = type(number) is float and abs(number) <= LARGEST
-        if sound and all(words is None or (type(words) is str and words.isascii()) for words in said):
+        if (
+            type(value) is Scored
+            and sound
+            and all(words is None or (type(words) is str and words.isascii()) for words in said)
+        ):
             return value
         return Scored(number if sound else as_judgement(number).value, *map(_words, said))
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):

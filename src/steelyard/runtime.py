@@ -74,7 +74,7 @@ class Runtime:
     timeout_s
         Seconds per attempt: of CPU for synchronous rewards of users (with ten times as much wall
         time as backstop), of wall time for awaited ones. Rewards of ours are bounded by the size of
-        what they read.
+        what they read, or by a room of their own.
     workers
         Processes for synchronous rewards; one for each core that this process may use.
     places
@@ -297,7 +297,7 @@ class WorkerCaller:
         self._reward = reward
         self._clock = clock
         room = reward.room
-        cpu_s = cpu_s or (CPU_S if room is None else room.cpu_s)
+        cpu_s = (cpu_s or CPU_S) if room is None else room.cpu_s
         self._pool = WorkerPool(
             f"{serve.__module__}:{serve.__qualname__}",
             given=(reward.spec, getattr(reward, "source", "")),

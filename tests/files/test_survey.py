@@ -296,7 +296,10 @@ def test_asking_whether_a_scored_file_could_be_written_touches_nothing(tmp_path)
 
 def test_a_survey_needs_no_more_of_a_recipe_than_it_says():
     asked = SimpleNamespace(
-        needed=["gold"], read=["gold"], lint=lambda columns: ("gold", "odd") if columns["gold"] % 2 else None
+        counts=False,
+        needed=["gold"],
+        read=["gold"],
+        lint=lambda columns: ("gold", "odd") if columns["gold"] % 2 else None,
     )
     found, _ = look([{"prompt": "p", "completion": "c", "gold": n} for n in range(4)], asked)
     assert kinds(found) == [(2, "bad column", "gold"), (4, "bad column", "gold")]
@@ -304,7 +307,7 @@ def test_a_survey_needs_no_more_of_a_recipe_than_it_says():
 
 @pytest.mark.parametrize(("one", "other"), [([1], [True]), ({"a": 1}, {"a": 1.0}), (1, True), (0, 0.0)])
 def test_values_that_python_takes_for_equal_are_different_columns(one, other):
-    asked = SimpleNamespace(needed=["answer"], read=["answer"], lint=lambda _columns: None)
+    asked = SimpleNamespace(needed=["answer"], read=["answer"], counts=False, lint=lambda _columns: None)
     found, _ = look([row(answer=one), row(answer=other), row(answer=one)], asked)
     assert list(found.members) == [0, 2, 1]
     assert list(found.starts) == [0, 2, 3]

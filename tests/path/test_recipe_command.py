@@ -116,3 +116,23 @@ def test_rows_that_differ_in_a_column_that_a_reward_reads_where_it_is_there_are_
     assert [(row["group"], row["index"], row["value"]) for row in scored(folder)] == [
         (1, 0, 1.0), (2, 0, 1.0), (2, 1, 0.0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["part", "shape"])
+def test_a_count_that_only_a_later_row_of_a_group_lacks_is_found_before_anything_is_judged(folder, kind):
+    settings = 'column = "completion_tokens"'
+    text = {
+        "part": f'[[part]]\nreward = "overlong"\nsettings = {{ max_length = 9, buffer = 2, {settings} }}\n',
+        "shape": '[[part]]\nreward = "format"\n[[shape]]\nkind = "length_penalty"\n'
+        f"settings = {{ target = 3, limit = 9, {settings} }}\n",
+    }[kind]
+    (folder / "recipe.toml").write_text(text)
+    rows = [{"prompt": "?", "completion": f"{n}", "completion_tokens": n} for n in (3, 8)]
+    rows += [{"prompt": "?", "completion": "x", "completion_tokens": wrong} for wrong in ("many", None)]
+    with (folder / "rows.jsonl").open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    done = score(folder, "--recipe", "recipe.toml")
+    assert done.code == 2
+    assert "2 bad rows" in done.err
+    assert "rows.jsonl:3" in done.err
+    assert "rows.jsonl:4" in done.err

@@ -6,7 +6,7 @@ from steelyard.errors import RefusedError
 from steelyard.outcome import Part, Scored, Unscored
 from steelyard.rewards import Recipe, builtin, load_recipe, read_recipe
 from steelyard.rewards.gates import gate
-from steelyard.rewards.shaping import length_penalty
+from steelyard.rewards.shaping import cosine, length_penalty
 from steelyard.rollout import Rollout
 
 
@@ -92,6 +92,15 @@ def test_a_shape_that_reads_a_part_names_it():
         read_recipe(text % "anwser")
 
 
+def test_a_shape_that_was_made_for_another_part_is_refused():
+    part = Part(builtin("answer"))
+    shape = cosine(part, 100, unit="words")
+    assert Recipe((part,), shapes=(shape,)).floor == -1.0
+    for other in (Part(builtin("answer"), weight=3.0), Part(builtin("choice"))):
+        with pytest.raises(RefusedError, match=r"(?s)made for a part 'answer' with weight 1.*own Part"):
+            Recipe((other,), shapes=(shape,))
+
+
 def test_a_row_without_the_count_that_a_shape_reads_is_unscored_where_no_file_was_looked_over():
     text = '[[part]]\nreward = "format"\n[[shape]]\nkind = "length_penalty"\n'
     recipe = read_recipe(text + 'settings = { column = "completion_tokens", target = 3, limit = 5 }')
@@ -136,7 +145,13 @@ WRONG = {
         "'format', which is no part",
     ),
     "a floor of ours": ('[[part]]\nreward = "answer"\nfloor = -1', "floor of a reward of ours is its own"),
-    "an empty name": ('[[part]]\nreward = "answer"\nname = " "', "its name is empty"),
+    "an empty name": ('[[part]]\nreward = "answer"\nname = " "', "is no name that a gate could read"),
+    "a name that no gate could read": ('[[part]]\nreward = "answer"\nname = "a b"', "'a b' is no name"),
+    "a setting called name": ('[[part]]\nreward = "gsm8k"\nsettings = { name = "x" }', "no setting 'name'"),
+    "a part that is a list": (
+        '[[part]]\nreward = "answer"\n[[shape]]\nkind = "cosine"\nsettings = { part = ["answer"] }',
+        "there is no part",
+    ),
     "two of one name": ('[[part]]\nreward = "answer"\n[[part]]\nreward = "answer"', "named 2 times"),
     "an unknown shape": (
         '[[part]]\nreward = "answer"\n[[shape]]\nkind = "length"',

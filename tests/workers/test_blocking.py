@@ -4,9 +4,11 @@ import asyncio
 import multiprocessing
 import os
 import threading
+import time
 
 import pytest
 
+from steelyard.errors import InfraError
 from steelyard.workers import BlockingPool, Cut, WorkerPool
 
 
@@ -76,6 +78,27 @@ def test_closed_it_leaves_nothing_and_opens_again_when_it_is_asked(blocking):
     assert blocking.once("a").value == "a"
     blocking.close()
     assert threading.active_count() <= before + 2  # the loop's threads may still be on their way out
+
+
+def test_who_waits_while_it_is_closed_is_told_and_nobody_hangs(blocking):
+    blocking.once("a")
+    ends = []
+
+    def ask():
+        try:
+            ends.append(blocking.once("spin").failure)
+        except InfraError as error:
+            ends.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    blocking.close()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ends) == 6
 
 
 CONFINED = {

@@ -57,6 +57,10 @@ class Asked(Protocol):
     def read(self) -> Sequence[str]:
         """Columns that any part reads."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it reads what differs within a group: how long a completion is, by the row's own count."""
+
     def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
         """(column, what is wrong with it), or `None`."""
 
@@ -216,6 +220,7 @@ class _Surveyor:
         self._last_is_text = False
         self._shape: tuple[str, ...] = ()
         self._last_group = -1
+        self._noted = 0  # the line whose columns were looked at last
 
     def field(self, name: str) -> str:
         """The file's word for a column."""
@@ -275,6 +280,8 @@ class _Surveyor:
         if ordinal is None:
             report.skipped += 1
             return
+        if self._asked.counts and number != self._noted:
+            self._note_columns(number, record)
         report.places.append(place)
         report.lines.append(number)
         report.id_types.add(type(name))
@@ -357,6 +364,7 @@ class _Surveyor:
         return ordinal
 
     def _note_columns(self, number: int, record: dict[str, Any]) -> None:
+        self._noted = number
         for column, its_field in self._needed:
             if record.get(its_field) is None:
                 value = "null" if its_field in record else "missing"

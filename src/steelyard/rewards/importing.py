@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import CellType, ModuleType
+from types import CellType, CodeType, ModuleType
 from typing import Any
 
 from steelyard.errors import RefusedError, describe
@@ -169,7 +169,17 @@ def _told(value: object) -> str:
         held for held in map(_held, getattr(value, "__closure__", None) or ()) if isinstance(held, _PLAIN)
     ]
     defaults = [getattr(value, "__defaults__", None), *(getattr(value, "__kwdefaults__", None) or {}).items()]
-    return f"{_source(value) or repr((code.co_names, code.co_consts))} {_told(plain)} {_told(defaults)}"
+    return f"{_source(value) or _coded(code)} {_told(plain)} {_told(defaults)}"
+
+
+def _coded(code: CodeType) -> str:
+    """Code without a text, by what stands in it; of code in it, which has an address, the same."""
+    held = [_coded(one) if isinstance(one, CodeType) else _sorted(one) for one in code.co_consts]
+    return repr((code.co_name, code.co_names, code.co_code.hex(), held))
+
+
+def _sorted(constant: object) -> str:
+    return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
 _PLAIN = (str, int, float, tuple)

@@ -38,6 +38,14 @@ class FunctionReward:
         Where a worker process finds it.
     columns
         The columns it reads, from its parameters without a default.
+    identity
+        Its name, with a digest of its text, its file and its settings.
+    how, takes, depends_on
+        As in `Reward`: it is awaited or run in processes; it is given a rollout, a batch or a group.
+    arguments
+        How its parameters are filled.
+    fault
+        Says what is wrong with a row's columns, if it was given.
     source
         The digest of its file, when it was read.
     """

@@ -95,7 +95,7 @@ class Recipe:
     """
 
     parts: tuple[Part, ...]
-    combine: Callable[[Rollout, Mapping[str, Verdict]], Verdict] | None = None
+    combine: Callable[[Rollout, Mapping[str, Verdict]], float | Scored] | None = None
     shapes: tuple[Shape, ...] = ()
 
     def __post_init__(self) -> None:
@@ -146,7 +146,16 @@ class Recipe:
                 remedy="shape inside combine, or leave combine out",
             )
         bent = None
+        of = {part.reward.name: (part.weight, part.reward.floor) for part in self.parts}
         for shape in self.shapes:
+            reads = getattr(shape, "reads", None)
+            if reads is not None and of.get(reads[0]) != reads[1:]:
+                raise RefusedError(
+                    f"{shape.identity} was made for a part {reads[0]!r} with weight {reads[1]:g} and floor "
+                    f"{reads[2]:g}, which is not here",
+                    where="recipe: shapes",
+                    remedy="make it with this recipe's own Part",
+                )
             if shape.reads_parts and bent is not None:
                 raise RefusedError(
                     f"{shape.identity} takes the total for the sum of the parts; {bent.identity} changed it",
@@ -211,6 +220,11 @@ class Recipe:
         rewards = [part.reward for part in self.parts]
         names = dict.fromkeys(name for one in rewards for name in (*one.columns, *getattr(one, "also", ())))
         return tuple(name for name in names if name not in OF_THE_COMPLETION)
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether a part or a shape may read what differs within a group."""
+        return bool(self.shapes) or any(name in OF_THE_COMPLETION for name in self.needed)
 
     def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
         """(column, what is wrong with it) for the first part that finds a fault, or `None`."""

@@ -23,6 +23,7 @@ folder.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -52,6 +53,7 @@ _PART: Final[Mapping[str, type | tuple[type, ...]]] = {
     "settings": dict,
 }
 _SHAPE: Final[Mapping[str, type | tuple[type, ...]]] = {"kind": str, "settings": dict}
+_NAME = re.compile(r"[^\s<>=!]+")
 _KINDS = {str: "text", bool: "true or false", dict: "a table", (int, float): "a number"}
 
 
@@ -175,8 +177,12 @@ def _reward(entry: Mapping[str, Any], folder: Path) -> Reward:
         )(reward.function)
         reward = replace(function, target=reward.target)
     if "name" in entry:
-        if not entry["name"].strip():
-            raise RefusedError("its name is empty", where=f"reward {name}", remedy="write a word")
+        if not _NAME.fullmatch(entry["name"]):
+            raise RefusedError(
+                f"{entry['name']!r} is no name that a gate could read",
+                where=f"reward {name}",
+                remedy="write a word without spaces and without < > = !",
+            )
         renamed: Any = reward  # every reward that a name finds is a dataclass
         reward = replace(renamed, name=entry["name"])
     return reward
@@ -208,7 +214,7 @@ def _shape(entry: Mapping[str, Any], where: str, folder: Path, parts: Mapping[st
         )
     settings = _rooted(entry.get("settings", {}), folder)
     if "part" in settings:  # a shape that reads one part is given it by its name
-        if settings["part"] not in parts:
+        if not isinstance(settings["part"], str) or settings["part"] not in parts:
             raise RefusedError(
                 f"there is no part {settings['part']!r}", where=where, remedy=f"one of {', '.join(parts)}"
             )

@@ -200,7 +200,7 @@ BUILTIN: Mapping[str, Builtin] = {
 """Every reward of ours, by name."""
 
 
-def builtin(name: str, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
+def builtin(name: str, /, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
     """Make a reward of ours from its name, with its variant after a colon, or with its settings.
 
     Raises
@@ -291,7 +291,7 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any], *, where: str) -
         ) from error
 
 
-def find(name: str, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
+def find(name: str, /, **settings: Any) -> Reward:  # noqa: ANN401 - each factory's own
     """Find a reward by name: one of ours, or a user's function as `module:function`.
 
     Raises

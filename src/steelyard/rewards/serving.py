@@ -58,7 +58,7 @@ def serve(given: tuple[object, str]) -> Callable[[tuple[int, Any]], object]:
     if isinstance(spec, str) and reward.source != source:
         raise RefusedError(
             "its file was changed while the run is on, so this process would judge by other rules",
-            where=spec,
+            where=f"reward {reward.name!r}",
             remedy="run again; to change a reward under a running trainer, let `steelyard serve` have it",
         )
     warm = getattr(reward, "warm", None)

@@ -216,6 +216,11 @@ class Cosine:
         return f"cosine/1:{settings}:{self.exceed}:{self.full}:{self.length.identity}"
 
     @property
+    def reads(self) -> tuple[str, float, float]:
+        """The part that it takes out of the sum: its name, its weight, its floor."""
+        return self.part, self.weight, self.part_floor
+
+    @property
     def reads_parts(self) -> bool:
         """It takes the part's own pay out of the sum."""
         return True

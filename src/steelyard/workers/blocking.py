@@ -39,28 +39,39 @@ class BlockingPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: WorkerPool | None = None
+        self._under_way: set[asyncio.Task[object]] = set()
         self._of_the_parent: list[object] = []
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
     def once(self, item: object) -> Outcome:
-        """Run the function on one item, and wait for its end."""
-        loop = self._started()
-        return asyncio.run_coroutine_threadsafe(self._once(item), loop).result()
+        """Run the function on one item, and wait for its end.
+
+        Raises
+        ------
+        InfraError
+            If the pool is closed meanwhile.
+        """
+        with self._lock:  # so that nobody is sent to a loop that is being closed
+            asked = asyncio.run_coroutine_threadsafe(self._once(item), self._started())
+        return asked.result()
 
     async def _once(self, item: object) -> Outcome:
         if self._pool is None:
             self._pool = self._make()
+        task = asyncio.current_task()
+        if task is not None:
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
         return await self._pool.once(item)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run, args=(self._loop,), daemon=True)
-                self._thread.start()
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run, args=(self._loop,), daemon=True)
+            self._thread.start()
+        return self._loop
 
     def close(self) -> None:
         """End the processes and the thread; the next call starts others."""
@@ -76,12 +87,18 @@ class BlockingPool:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
+        if self._under_way:  # those who wait are told before the loop stops under them
+            await asyncio.wait(self._under_way)
+        await asyncio.sleep(0)
 
     def _forget(self) -> None:
         """In a fork: the thread is not here, and the processes are the parent's."""
         self._lock = threading.Lock()
-        self._of_the_parent.append((self._loop, self._pool))  # kept, or it would be closed for the parent
+        self._of_the_parent.append(
+            (self._loop, self._pool, self._under_way)
+        )  # kept, or it would be closed for the parent
         self._loop = self._thread = self._pool = None
+        self._under_way = set()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
