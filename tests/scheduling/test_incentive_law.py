@@ -606,7 +606,7 @@ def test_a_value_below_the_floor_stops_the_run_for_failing_would_be_paid(how):
     callers = {"double": Scripted(lambda _rollout, _time: Scored(-0.5))} if how is How.WORKER else {}
     reward = Double(now if how is How.INLINE else later, how=how)
     with pytest.raises(
-        RunStoppedError, match=r"(?s)returned -0.5 on rollouts.jsonl:1, .* floor 0.*floor=-0.5"
+        RunStoppedError, match=r"(?s)returned -0.5 on rollouts.jsonl:1, .* floor 0.*lowest value.*floor=-1"
     ):
         judged(groups_of(2), reward, callers=callers)
 

@@ -235,14 +235,12 @@ def check(
 
     Exits with 1 if there is a fault.
     """
-    from steelyard.cli.asked import asked
     from steelyard.cli.check import run
+    from steelyard.rewards.asked import recipe_of
 
-    named = Path(recipe) if recipe.endswith(".toml") else None
-    what = asked([] if named else _split([recipe]), named, schema_draft=None, formats=False)
     code = run(
         file,
-        what,
+        recipe_of(recipe),
         _columns(column or []),
         skip_bad_rows=bad_rows is BadRows.skip,
         timeout_s=timeout,
@@ -302,10 +300,16 @@ def _split(given: list[str]) -> list[str]:
     return [name.strip() for some in given for name in some.split(",") if name.strip()]
 
 
+def _pairs(said: str) -> list[str]:
+    """Several pairs may stand behind one option; a field's own name may hold a comma."""
+    pairs = said.split(",")
+    return pairs if all("=" in pair for pair in pairs) else [said]
+
+
 def _columns(given: list[str]) -> dict[str, str]:
     """Take NAME=FIELD pairs apart."""
     names: dict[str, str] = {}
-    for pair in given:
+    for pair in (one for said in given for one in _pairs(said)):
         name, equals, field = pair.partition("=")
         if not equals or not name.strip() or not field.strip():
             raise RefusedError(

@@ -431,7 +431,10 @@ def _text_fault(number: int, column: str, record: dict[str, Any]) -> Fault:
         there = ", ".join(sorted(record)[:12])
         remedy = f"the row has {there}; --column {column}=FIELD says which field it is"
         return Fault("missing column", number, column, "missing", remedy)
-    return Fault("wrong type", number, column, _short(record[column]), "text, or a list of messages")
+    value = record[column]
+    several = column != "prompt" and isinstance(value, list) and value and isinstance(value[0], str | list)
+    remedy = "a row for each completion: this one holds several" if several else "text, or a list of messages"
+    return Fault("wrong type", number, column, _short(value), remedy)
 
 
 def _is_conversation(value: object) -> bool:

@@ -490,6 +490,6 @@ def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedEr
     return RunStoppedError(
         f"reward {reward.name!r} returned {value:g} on {rollout.where}, which is below its floor "
         f"{reward.floor:g}: completions that make it fail would be paid more than this one"
-        f"\n  next: state its lowest value, as in @steelyard.reward(floor={value:g}), and score again "
-        "(with --new-run: a changed reward is another one)"
+        "\n  next: state the lowest value that it can ever return, as in @steelyard.reward(floor=-1) or in a "
+        "recipe, floor = -1, and score again (with --new-run: a changed reward is another one)"
     )

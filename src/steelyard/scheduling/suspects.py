@@ -98,8 +98,9 @@ class Witness:
 
     def _broken(self, how: str) -> RunStoppedError:
         cause, where = self._earliest
+        group = "the group of " if self.reward.takes is Takes.GROUP else ""
         return RunStoppedError(
-            f"reward {self.reward.name!r}: {how}; on {where}: {cause}"
+            f"reward {self.reward.name!r}: {how}; on {group}{where}: {cause}"
             f"\n  next: mend the reward (a rollout it cannot judge is its floor, {self.reward.floor:g}) "
             "and score again (with --new-run: a changed reward is another one)"
         )
