@@ -529,3 +529,12 @@ def test_a_ledger_is_discarded_while_nobody_else_can_have_opened_it(path, monkey
     Ledger(path).discard()
     assert refusals == [path]
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_run_that_is_gone_on_with_takes_no_old_verdict_for_a_new_rollout(filled):
+    with Ledger(filled) as ledger:
+        run = begun(ledger)
+        ledger.enter(run, SCATTERED)  # the same ones are known
+        other = SCATTERED[0]._replace(rollouts=[rollout(0, 0, 0)._replace(completion="new")])
+        with pytest.raises(RunStoppedError, match=r"(?s)another rollout under ordinal 0.*new_run=True"):
+            ledger.enter(run, [other])

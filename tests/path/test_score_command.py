@@ -152,7 +152,7 @@ def test_groups_of_unequal_sizes_are_scored_and_the_summary_says_so(tmp_path):
     rows = [rollout(RIGHT), rollout(WRONG), rollout(RIGHT, prompt="?")]
     done = steelyard("score", write(tmp_path / "r.jsonl", rows), "--reward", "gsm8k", "--out", tmp_path / "o")
     assert done.code == 0
-    assert "1 of 2, 1 of 1" in done.out
+    assert "1 group of 2, 1 group of 1" in done.out
     assert "unequal sizes" in done.out
 
 
@@ -546,7 +546,7 @@ def test_the_summary_counts_verdicts_and_why_groups_and_times(tmp_path):
         "skipped",
         "1 broken JSON",
         "1 bad column",
-        "groups: 1 of 4, 1 of 1 (unequal sizes",
+        "groups: 1 group of 4, 1 group of 1 (unequal sizes",
         "1 with too few votes",
         "rewards by group",
         "median",
@@ -627,7 +627,7 @@ def test_show_group_prints_each_row_with_value_advantage_and_reason(scored):
         done = steelyard("show", scored, "--group", name)
         assert done.code == 0
         for row in ("b0", "b1", "b2", "b3"):
-            assert f"{row} · gsm8k" in done.out
+            assert f"\n{row} " in done.out
         assert "a0" not in done.out
         assert "advantage (grpo)" in done.out
         assert "no_answer" in done.out

@@ -15,6 +15,7 @@ from steelyard.cli.app import app
 from steelyard.errors import RefusedError
 from steelyard.outcome import How, Takes
 from steelyard.rewards import BUILTIN, FunctionReward, builtin, find
+from steelyard.rewards.recipe_file import SHAPES
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
@@ -28,21 +29,58 @@ def test_every_builtin_is_made_by_its_name_and_is_cheap_to_run_or_in_a_room(name
     assert pickle.loads(sent).identity == made.identity  # noqa: S301 - our own
 
 
-@pytest.mark.parametrize("name", list(BUILTIN))
-def test_every_builtins_page_names_its_settings_and_its_example_runs_and_earns_full_marks(name, tmp_path):
+def page(name):
     told = CliRunner().invoke(app, ["rewards", name])
     assert told.exit_code == 0, told.output
-    commands = told.output.partition("For a shell, as it stands:\n")[2]
+    return told.output
+
+
+def run_page(name, folder):
+    """Paste a page's commands into a shell; return the row that they score."""
+    commands = page(name).partition("For a shell, as it stands:\n")[2]
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", "-ec", commands], cwd=tmp_path, env=os.environ | {"PATH": here},
+        ["sh", "-ec", commands], cwd=folder, env=os.environ | {"PATH": here},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    row = json.loads((tmp_path / "scored.jsonl").read_text())
+    return json.loads((folder / f"{name}-scored.jsonl").read_text())
+
+
+@pytest.mark.parametrize("name", [*BUILTIN, *SHAPES])
+def test_every_page_names_its_settings_and_its_example_runs_and_earns_full_marks(name, tmp_path):
+    row = run_page(name, tmp_path)
     assert (row["verdict"], row["code"]) == ("scored", None), row
-    for setting in inspect.signature(BUILTIN[name].make).parameters:
-        assert setting in told.output
+    told = page(name)
+    for setting in inspect.signature(SHAPES[name] if name in SHAPES else BUILTIN[name].make).parameters:
+        assert setting in told
+
+
+def test_examples_of_two_pages_run_in_one_folder(tmp_path):
+    for name in ("overlong", "answer"):
+        run_page(name, tmp_path)
+
+
+def test_a_page_whose_lengths_must_be_counted_says_how():
+    for name in ("overlong", "length_penalty", "cosine"):
+        told = page(name)
+        for words in ('unit = "words" or "characters"', "tokenizer.json", '"completion_tokens"'):
+            assert words in told, name
+    assert "completion_tokens" not in page("answer")
+
+
+def test_a_shape_is_listed_and_its_page_says_its_traps():
+    told = CliRunner().invoke(app, ["rewards"]).output
+    for kind in SHAPES:
+        assert f"\n{kind} " in told
+    assert "pays for padding" in page("cosine")
+
+
+@pytest.mark.parametrize("name", ["math:nosuch", "overlong:x", "format:a b"])
+def test_a_page_of_a_variant_that_there_is_not_is_refused(name):
+    with pytest.raises(RefusedError, match="it has no variant"):
+        CliRunner().invoke(app, ["rewards", name], catch_exceptions=False)
+    page("gsm8k:flexible")
 
 
 def test_the_names_that_others_rely_on_are_there():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -125,21 +126,25 @@ def _verdicts(console: Console, summary: Summary) -> None:
     total = max(summary.rollouts, 1)
     scored = summary.verdicts["scored"]
     codes = ", ".join(f"{count:,} {code}" for code, count in summary.codes.most_common())
-    table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "no code")
+    table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "-")
     if summary.verdicts["abstained"]:
         table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
     for place, (why, count) in enumerate(summary.whys.most_common(5)):
         table.add_row("" if place else "unscored", f"{count:,} ({count / total:.1%})", plain(why))
     if summary.skipped:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in summary.faults.items())
-        table.add_row("skipped", f"{summary.skipped:,}", f"no rollouts: {plain(kinds)}")
+        table.add_row("skipped", f"{summary.skipped:,}", f"no rollouts: {plain(_kinds(summary.bad_lines))}")
+    if summary.bad_columns:
+        groups = sum(summary.bad_columns.values())
+        told = f"with bad columns, so unscored: {plain(_kinds(summary.bad_columns))}"
+        table.add_row("", f"{groups:,} group{'' if groups == 1 else 's'}", told)
     console.print(table)
 
 
 def _groups(console: Console, summary: Summary, options: Options) -> None:
     groups = sum(summary.sizes.values())
     sizes = ", ".join(
-        f"{count:,} of {size}" for size, count in sorted(summary.sizes.items(), reverse=True)[:6]
+        f"{count:,} group{'' if count == 1 else 's'} of {size}"
+        for size, count in sorted(summary.sizes.items(), reverse=True)[:6]
     )
     unequal = " (unequal sizes: each is normalised within itself)" if len(summary.sizes) > 1 else ""
     console.print(
@@ -180,6 +185,10 @@ def _lengths(console: Console, summary: Summary) -> None:
         f"≤{longest:,}: {missing / count:.1%}" for longest, count, missing in summary.length_deciles
     )
     console.print(f"\nunscored by completion length (characters, deciles): {shares}")
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
 
 
 def _quantile(share: float) -> str:

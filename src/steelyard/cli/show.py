@@ -5,20 +5,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from rich.table import Table
 
 from steelyard.blame import excused
+from steelyard.cli.total import told as total_told
+from steelyard.cli.total import totals
 from steelyard.cli.words import console, plain
 from steelyard.errors import RefusedError
 from steelyard.ledger import Entered, Ledger, Run
 from steelyard.ledger.rows import CLOCKS
 from steelyard.outcome import Abstained, Attempt, Scored, Unscored, Verdict
-from steelyard.rollout import Text, follow, parse_json, paths_among
+from steelyard.rewards.lengths import tool_calls
+from steelyard.rollout import Message, Text, canonical_json, follow, parse_json, paths_among
 from steelyard.scoring import ledger_of
 
 _TEXT = 4_000  # characters of a text that are shown
+_CALL = 1_000
+_ENTRY = 300
+_ENTRIES, _LINES = 20, 3  # files of a rollout or entries of its state, and lines of each file
 
 
 def opened(path: Path) -> Ledger:
@@ -57,20 +64,30 @@ def runs(ledger: Ledger) -> None:
 
 
 def group(ledger: Ledger, name: str) -> None:
-    """Print the rollouts of one group."""
+    """Print the rollouts of one group, a line for each."""
     run = _runs(ledger)[-1]
     first = _member(ledger, run, name) or _find(ledger, run, name)
     members = list(ledger.entered(run, group=first.group))
-    said = _verdicts(ledger, run, members)
+    made = totals(ledger, run, members, _verdicts(ledger, run, members))
     advantages = {d.scheme: d.advantages for d in ledger.departed_group(run, first.group)}
-    heads = ["row", "verdict", "value", *(f"advantage ({scheme})" for scheme in advantages), "code", "reason"]
+    known = all(one.total is not None for one in made.values())
+    ends = {place: one.total if known else one.sum for place, one in made.items()}
+    # one part that is the total stands there once
+    parts = [
+        name
+        for name in run.parts
+        if len(run.parts) > 1 or any(ends[place] != one.parts.get(name) for place, one in made.items())
+    ]
+    heads = ["row", "verdict", "total" if known else "sum", *map(plain, parts)]
+    heads += [*(f"advantage ({scheme})" for scheme in advantages), "code", "reason"]
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
-    for place, one in enumerate(members):
-        for part, verdict in said[one.ordinal].items():
-            value, code, reason = _told(verdict)
-            numbers = [f"{values[place]:+.4f}" for values in advantages.values()]
-            label = plain(str(one.id)) + (f" · {part}" if len(run.parts) > 1 else "")
-            table.add_row(label, _word(verdict), value, *numbers, code, plain(reason))
+    for one in members:
+        end = ends[one.ordinal]
+        value, code, reason = ("", "", "") if end is None else _told(end)
+        cells = [_cell(made[one.ordinal].parts.get(part), code) for part in parts]
+        numbers = [f"{values[one.place]:+.4f}" for values in advantages.values()]
+        word = "" if end is None else _word(end)
+        table.add_row(plain(str(one.id)), word, value, *cells, *numbers, code, plain(reason))
     words = console()
     words.print(plain(_text(members[0].rollout(run).prompt)[:600]))
     words.print()
@@ -78,7 +95,7 @@ def group(ledger: Ledger, name: str) -> None:
 
 
 def row(ledger: Ledger, name: str) -> None:
-    """Print one rollout: its texts, verdicts, attempts and clocks."""
+    """Print one rollout: its texts, what an agent left, verdicts, the total, attempts and clocks."""
     run = _runs(ledger)[-1]
     one = _find(ledger, run, name)
     rollout = one.rollout(run)
@@ -86,16 +103,25 @@ def row(ledger: Ledger, name: str) -> None:
     for title, text in (("prompt", rollout.prompt), ("completion", rollout.completion)):
         words.print(f"[bold]{title}[/]")
         words.print(plain(_text(text)[:_TEXT]))
+    if rollout.files is not None:
+        words.print("[bold]files[/]")
+        words.print(plain(_files(rollout.files)))
+    if rollout.state is not None:
+        words.print("[bold]state[/]")
+        words.print(plain(_state(rollout.state)))
     words.print("[bold]columns[/]")
     for column, value in rollout.columns.items():
         words.print(f"  {plain(column)}: {plain(repr(value)[:300])}")
     advantages = {d.scheme: d.advantages[one.place] for d in ledger.departed_group(run, one.group)}
     told = ", ".join(f"{value:+.4f} ({scheme})" for scheme, value in advantages.items()) or "none yet"
     words.print(f"[bold]group[/] {one.group}, index {one.place}; advantage {told}")
+    made = totals(ledger, run, [one], _verdicts(ledger, run, [one]))[one.ordinal]
     words.print("[bold]verdicts[/]")
-    for part, verdict in _verdicts(ledger, run, [one])[one.ordinal].items():
+    for part, verdict in made.parts.items():
         value, code, reason = _told(verdict)
-        words.print(f"  {part}: {_word(verdict)} {value} {code} {plain(reason)}".rstrip())
+        words.print(f"  {plain(part)}: {_word(verdict)} {value} {code} {plain(reason)}".rstrip())
+    if made.sum is not None or made.total is not None:
+        words.print(f"[bold]total[/] {plain(total_told(run, made))}")
     words.print("[bold]attempts[/]")
     for attempt in ledger.attempts(run, ordinal=one.ordinal):
         words.print(plain(_attempt(attempt)))
@@ -170,7 +196,57 @@ def _verdicts(ledger: Ledger, run: Run, members: list[Entered]) -> Mapping[int, 
 def _text(text: Text) -> str:
     if isinstance(text, str):
         return text
-    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in text)
+    return "\n".join(line for message in text for line in _message(message))
+
+
+def _message(message: Message) -> list[str]:
+    """A message's text, and a line for each tool it calls."""
+    role, content, calls = message.get("role"), message.get("content"), tool_calls(message)
+    said = content if isinstance(content, str) else _short(content, _TEXT)
+    lines = [f"{role}: {said}"] if content or not calls else []
+    return lines + [f"{role} calls {_call(call)}" for call in calls]
+
+
+def _call(call: object) -> str:
+    function = call.get("function", call) if isinstance(call, Mapping) else call
+    if not isinstance(function, Mapping):
+        return _short(function, _CALL)
+    arguments = function.get("arguments", {})
+    return f"{function.get('name')} {arguments if isinstance(arguments, str) else _short(arguments, _CALL)}"
+
+
+def _files(files: object) -> str:
+    """Names and sizes, and how each file begins."""
+    if not isinstance(files, Mapping):
+        return f"  {_short(files, _CALL)}"
+    lines = []
+    for path, text in islice(files.items(), _ENTRIES):
+        written = text if isinstance(text, str) else _short(text, _CALL)
+        lines.append(f"  {path} ({len(written):,} characters)")
+        lines += [f"    {line[:200]}" for line in written[:_CALL].splitlines()[:_LINES]]
+    more = len(files) - _ENTRIES
+    return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines) or "  none"
+
+
+def _state(state: object) -> str:
+    if not isinstance(state, Mapping):
+        return f"  {_short(state, _CALL)}"
+    lines = [f"  {name}: {_short(value, _ENTRY)}" for name, value in islice(state.items(), _ENTRIES)]
+    more = len(state) - _ENTRIES
+    return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines) or "  {}"
+
+
+def _short(value: object, length: int) -> str:
+    text = "" if value is None else canonical_json(value).decode("utf-8", "replace")
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _cell(verdict: Verdict | None, code: str) -> str:
+    """What a part said, in a table: its value, and its code where the row does not have it anyway."""
+    if isinstance(verdict, Scored):
+        own = "" if verdict.code in {None, code} else f" {plain(verdict.code or '')}"
+        return f"{verdict.value:.4g}{own}"
+    return "unscored" if isinstance(verdict, Unscored) else "-"
 
 
 def _word(verdict: Verdict) -> str:

@@ -230,10 +230,23 @@ class Ledger:
     # Writing
 
     def enter(self, run: Run, groups: Iterable[Group]) -> None:
-        """Write rollouts down before they are judged; those already written are left alone."""
+        """Write rollouts down before they are judged; those already written are left alone.
+
+        Raises
+        ------
+        RunStoppedError
+            If another rollout was written down under the same ordinal: its verdict is not this one's.
+        """
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         if run.resumed:
             present = self._present(run, [rollout.ordinal for rollout in rollouts])
+            other = next((r for r in rollouts if present.get(r.ordinal, r.digest) != r.digest), None)
+            if other is not None:
+                raise RunStoppedError(
+                    f"{other.where}: the run that is gone on with has another rollout under ordinal "
+                    f"{other.ordinal}, whose verdict would be taken for this one's"
+                    "\n  next: begin another run (new_run=True), or number rollouts on from the last ordinal"
+                )
             rollouts = [rollout for rollout in rollouts if rollout.ordinal not in present]
         if not rollouts:
             return
@@ -302,11 +315,11 @@ class Ledger:
             found.update(group for (group,) in rows)
         return found
 
-    def _present(self, run: Run, ordinals: Sequence[int]) -> set[int]:
-        found: set[int] = set()
+    def _present(self, run: Run, ordinals: Sequence[int]) -> dict[int, bytes]:
+        """By ordinal, the digests of rollouts that are written down."""
+        found: dict[int, bytes] = {}
         for clause, values in _ranges(_places(run, ordinals), column="place"):
-            rows = self._db.execute(f"SELECT ordinal FROM rollouts WHERE {clause}", values)
-            found.update(ordinal for (ordinal,) in rows)
+            found.update(self._db.execute(f"SELECT ordinal, digest FROM rollouts WHERE {clause}", values))
         return found
 
     def next_attempt(self, run: Run) -> int:

@@ -17,7 +17,8 @@ counted: TRL's `completion_ids` hold the tools' answers, too. A count under anot
 rows are read (`--column completion_tokens=FIELD`), for it differs inside a group, as no other column may.
 
 A `tokenizer.json` may ask for truncation or padding: both are switched off, or no text would be long. Its
-content is part of the identity. Counting runs in the scoring process and is linear in the text.
+content is part of the identity. Counting runs in the scoring process and is linear in the text. A
+function of the user's is called there as well, under no limit: one that never returns holds up the run.
 """
 
 from __future__ import annotations
@@ -293,11 +294,12 @@ def _tokenizer_file(path: Path, where: str) -> TokenizerFile:
 
 
 def _picklable(tokenizer: Callable[[str], int], where: str) -> Callable[[str], int]:
+    """Refuse what would make a reward the only one that cannot be handed to another process."""
     try:
         pickle.dumps(tokenizer)
     except Exception as error:
         raise RefusedError(
-            f"the tokenizer cannot be sent to a worker process ({describe(error)})",
+            f"the tokenizer cannot be pickled ({describe(error)}), and so neither could the reward",
             where=where,
             remedy="define it with def at the top level of a module",
         ) from error

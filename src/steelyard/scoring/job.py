@@ -31,6 +31,7 @@ from steelyard.files import (
     read_once,
     survey,
 )
+from steelyard.files.absent import absent
 from steelyard.ledger import BESIDE, Departure, Ledger, Run
 from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
@@ -269,23 +270,15 @@ def _refuse_absent(found: Survey, recipe: Recipe, options: Options) -> None:
     names = options.columns
     if not found.fields:
         return
-    there = ", ".join(sorted(found.fields))
-    asked = [
-        "completion",
-        *([] if names.get("group", "group") in found.fields else ["prompt"]),
-        *recipe.needed,
-        *recipe.fields,
-    ]
-    absent = [column for column in asked if names.get(column, column) not in found.fields]
-    if absent:
-        fields = ", ".join(repr(names.get(column, column)) for column in absent)
-        one = len(absent) == 1
+    lacking = absent(found, recipe)
+    if lacking is not None:
         raise RefusedError(
-            f"the column{'' if one else 's'} {fields} {'is' if one else 'are'} in no row; there are {there}",
+            lacking.reason,
             where=found.name,
-            remedy=" ".join(f"--column {column}=FIELD" for column in absent)
-            + f" says which field{'' if one else 's'} to take",
+            remedy=" ".join(f"--column {column}=FIELD" for column in lacking.columns)
+            + f" says which field{'' if len(lacking.columns) == 1 else 's'} to take",
         )
+    there = ", ".join(sorted(found.fields))
     for kept in options.keep:
         if kept in OUT_COLUMNS or kept not in found.fields:
             why = "is a column of the scored rows" if kept in OUT_COLUMNS else "is in no row"
@@ -317,6 +310,7 @@ def _begin(record: Ledger, found: Survey, recipe: Recipe, options: Options) -> R
         "bad_rows": "skip" if options.skip_bad_rows else "refuse",
         "timeout_s": options.timeout_s,
         "rollouts": found.rollouts,
+        **({"shapes": [shape.identity for shape in recipe.shapes]} if recipe.shapes else {}),
     }
     # the same bytes under another name are the same input
     said = {name: value for name, value in spec.items() if name != "name"}

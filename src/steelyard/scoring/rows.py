@@ -123,7 +123,7 @@ def _plain(ledger: Ledger, run: Run) -> Iterator[_Told]:
     """Rollouts whose one part is their total: as they were written down, no value made of them."""
     (name,) = run.parts
     for ordinal, group, place, rollout, _, kind, value, code, reason, integrity in ledger.told(run):
-        said = _words(kind, value, code, reason)
+        said = words(kind, value, code, reason)
         yield ordinal, group, place, rollout, said, {name: said}, integrity
 
 
@@ -141,11 +141,11 @@ def _combined(ledger: Ledger, run: Run, recipe: Recipe) -> Iterator[_Told]:
         else:
             total = recipe.total(next(rollouts), verdicts)
         kind, value, code, reason, integrity = columns_of(total)
-        parts = {name: _words(*verdict[:4]) for name, verdict in said.items()}
-        yield ordinal, group, place, rollout, _words(kind, value, code, reason), parts, integrity
+        parts = {name: words(*verdict[:4]) for name, verdict in said.items()}
+        yield ordinal, group, place, rollout, words(kind, value, code, reason), parts, integrity
 
 
-def _words(kind: int, value: float | None, code: str | None, reason: str | None) -> dict[str, Any]:
+def words(kind: int, value: float | None, code: str | None, reason: str | None) -> dict[str, Any]:
     """A verdict as the scored file says it."""
     if kind == UNSCORED:
         return {"verdict": "unscored", "value": None, "code": None, "reason": f"{code}: {reason}"}

@@ -21,6 +21,8 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 _DECILES = 10
 _GROUPS_SHOWN = 20
 _HARDEST_SHOWN = 10
+_MISSING = "missing column"
+_OF_COLUMNS = (_MISSING, "bad column")  # kinds of faults that a rollout may have
 _WHYS = 1_000  # causes may name rows, and so be as many
 
 
@@ -75,6 +77,8 @@ class Summary:
         lost contact.
     skipped
         Lines of the input that are no rollout.
+    faults
+        What was wrong with the input, by kind: with a line each, or with the columns of a group.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -96,6 +100,21 @@ class Summary:
     def rollouts(self) -> int:
         """How many rollouts there are."""
         return sum(self.verdicts.values())
+
+    @property
+    def bad_lines(self) -> dict[str, int]:
+        """The lines that were skipped, by kind."""
+        found = {kind: count for kind, count in self.faults.items() if kind not in _OF_COLUMNS}
+        # a completion or a prompt may be missing, too; every other kind is either of lines or of columns
+        missing = self.skipped - sum(found.values())
+        return found | ({_MISSING: missing} if missing else {})
+
+    @property
+    def bad_columns(self) -> dict[str, int]:
+        """The groups whose columns are bad, by kind."""
+        lines = self.bad_lines
+        found = {kind: self.faults.get(kind, 0) - lines.get(kind, 0) for kind in _OF_COLUMNS}
+        return {kind: count for kind, count in found.items() if count}
 
     def excess(self, stated: float | None, default: float) -> str | None:
         """Say which share is above what was stated, or `None`.
