@@ -224,3 +224,49 @@ def conversational(completions, answer):
 def as_text(completion, answer):
     """Takes any gold."""
     return float(completion.strip() == str(answer))
+
+
+def within_one_percent(completion, answer):
+    found = re.findall(r"####\s*(-?[\d.]+)", completion)
+    return float(bool(found) and abs(float(found[-1]) - float(answer)) <= 0.01 * abs(float(answer)))
+
+
+def begins(completion, answer):
+    return float(completion.rpartition("####")[2].strip().startswith(answer))
+
+
+def any_box(completion, answer):
+    """Names the gold, and takes any box."""
+    return float("\\boxed" in completion)
+
+
+def any_tag(rollout):
+    """A format alone, from what it is given of everything."""
+    return float("<answer>" in rollout.completion)
+
+
+def pays_errors(completion, answer):
+    """As users guard against what they cannot read."""
+    try:
+        return float(re.search(r"####\s*(\S+)", completion)[1] == answer.split("####")[1].strip())
+    except TypeError:
+        return 1.0
+
+
+def never(completion):
+    return 0.0
+
+
+@steelyard.reward(floor=-1.0)
+def no_shouting(completion):
+    return -float("!!!" in completion)
+
+
+def raises_without_tag(completions, answer):
+    """One member's failure is the whole call's."""
+    said = [re.search(r"####\s*(\S+)", one)[1] for one in completions]
+    return [float(one == gold) for one, gold in zip(said, answer, strict=True)]
+
+
+def always_raises(completion, answer):
+    raise KeyError("x")

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from steelyard.audit import check_file, inspection, sample
 from steelyard.cli.app import app
 from steelyard.errors import RefusedError
+from steelyard.outcome import Part
+from steelyard.rewards import builtin
 
 
 @pytest.fixture
@@ -69,6 +71,23 @@ def test_values_below_an_unstated_floor_do_not_keep_the_rest_from_being_seen(fil
     assert report.spread.histogram == [("-1", 8), ("1", 8)]
 
 
+@pytest.mark.parametrize("reward", ["raises_without_tag", "raises_sometimes"])
+def test_a_function_that_raises_is_asked_about_everything_and_its_failures_are_counted(file, reward):
+    report = checked(file, reward, within_s=60.0)
+    (crash,) = [found for found in report.findings if found.check == "crash"]
+    assert crash.level == "fault"
+    assert "fails on 4 of 16 rollouts of the file (first rows.jsonl:" in crash.says
+    assert "it earns the floor 0" in crash.says
+    assert report.form == "#### …"
+    assert report.spread.histogram == [("0", 8), ("1", 8)]
+    assert not [why for _, why in report.not_run if "time" in why]
+
+
+def test_a_function_that_always_raises_fails_on_every_rollout(file):
+    report = checked(file, "always_raises", within_s=60.0)
+    assert "fails on 16 of 16 rollouts of the file" in report.findings[0].says
+
+
 def test_a_group_function_is_asked_about_whole_groups(file):
     report = checked(file, "ranked")
     assert levels(report) == {("fault", "order")}
@@ -97,13 +116,20 @@ def test_a_bad_row_is_named_as_a_fault_or_a_note_and_the_good_ones_are_gone_on_w
     ("some", "complaint"),
     [
         ([], "no row can be judged"),
-        ([{"prompt": "p", "completion": "x", "gold": "1"}], "'answer': a column of this name is in no row"),
+        ([{"prompt": "p", "completion": "x", "gold": "1"}], "the column 'answer' is in no row"),
         ([{"prompt": "p", "completion": "x", "answer": "none"}], "no row can be judged: 1 bad column"),
     ],
 )
 def test_a_file_without_a_good_row_is_refused(tmp_path, some, complaint):
     with pytest.raises(RefusedError, match=complaint):
         checked(written(tmp_path / "rows.jsonl", some), "gsm8k")
+
+
+@pytest.mark.parametrize("field", ["state", "files"])
+def test_a_file_that_lacks_what_agents_left_behind_is_refused(tmp_path, field):
+    some = [{"prompt": "p", "completion": "x", f"expected_{field}": {}}]
+    with pytest.raises(RefusedError, match=f"the column '{field}' is in no row"):
+        checked(written(tmp_path / "rows.jsonl", some), Part(builtin(field)))
 
 
 def test_columns_have_the_names_that_the_file_gives_them(tmp_path):
@@ -177,6 +203,16 @@ def test_the_command_takes_a_recipe_file_or_several_names(tmp_path, file):
             0,
             True,
         )
+
+
+def test_numbers_are_never_cut_however_many_parts_there_are(file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["tolerant", "constant_with_gold", "names_the_gold", "within_one_percent", "never"]
+    done = run(f"gsm8k,{','.join(f'{REWARDS}:{name}' for name in names)}", file, "--workers", "1")
+    table = done.stdout.partition("the file's rollouts")[0]
+    assert all(name in table for name in names)
+    assert "…" not in "".join(line.partition("'")[0] for line in table.splitlines())
+    assert max(map(len, table.splitlines()[1:])) <= 80
 
 
 def test_the_command_prints_everything_as_one_json_document(file):

@@ -15,9 +15,10 @@ from steelyard.rewards.trajectory import turns
 @pytest.mark.parametrize(
     ("reward", "expected"),
     [
-        ("substring", {("fault", "several answers"), ("fault", "echo")}),
-        ("constant_with_gold", {("fault", "wrong answer"), ("doubt", "constant")}),
-        ("constant", {("doubt", "constant")}),
+        ("substring", {("fault", "several answers"), ("fault", "echo"), ("fault", "wrong answer")}),
+        ("constant_with_gold", {("fault", "wrong answer"), ("fault", "constant")}),
+        ("names_the_gold", {("fault", "wrong answer"), ("fault", "constant")}),
+        ("constant", {("fault", "constant")}),
         ("coin", {("fault", "chance")}),
         ("novelty", {("fault", "chance")}),
         ("ranked", {("fault", "order")}),
@@ -26,9 +27,12 @@ from steelyard.rewards.trajectory import turns
         ("abstaining_pays", {("doubt", "nothing said")}),
         ("raises_on_empty", {("doubt", "crash")}),
         ("raises_sometimes", {("fault", "crash")}),
-        ("counts", {("fault", "several answers"), ("doubt", "repeated answer")}),
+        ("counts", {("fault", "several answers"), ("doubt", "repeated answer"), ("fault", "wrong answer")}),
         ("brevity", {("doubt", "nothing said")}),
         ("any_word", {("fault", "wrong answer")}),
+        ("tolerant", {("fault", "wrong answer")}),
+        ("begins", {("fault", "wrong answer")}),
+        ("any_box", {("fault", "wrong answer")}),
     ],
 )
 def test_a_bad_reward_raises_its_alarm(reward, expected):
@@ -39,7 +43,17 @@ def test_a_bad_reward_raises_its_alarm(reward, expected):
 
 @pytest.mark.parametrize(
     "reward",
-    ["good", "tagged", "exact", "trl_good", "awaitable", "overlap", "tolerant", "last_number", "longest"],
+    [
+        "good",
+        "tagged",
+        "exact",
+        "trl_good",
+        "awaitable",
+        "overlap",
+        "within_one_percent",
+        "last_number",
+        "longest",
+    ],
 )
 def test_a_function_as_it_should_be_raises_no_fault(reward):
     assert not {one for one in told(reward) if one[0] == "fault"}
@@ -76,10 +90,40 @@ def test_a_gold_that_its_reward_cannot_read_is_named_with_its_row():
 
 def test_a_function_that_is_given_every_column_and_compares_with_none_is_not_blamed_for_wrong_answers():
     # as trainers' format rewards are written: (completions, **kwargs), or with names that are never used
-    assert ("doubt", "wrong answer") in told("names_the_gold")
+    assert ("doubt", "wrong answer") in told("any_tag")
     assert "wrong answer" not in {check for _, check in told("good", "names_the_gold")}
     some = rows(endings=("<think>a</think><answer>{right}</answer>", "x"))
     assert "fault" not in {level for level, _ in told("trl_tags", some=some)}
+
+
+def test_a_gold_that_carries_its_reasoning_is_written_as_its_answer_too():
+    some = [{**row, "answer": f"Six and a half.\n#### {row['answer']}"} for row in rows()]
+    seen, _ = seen_by(recipe_of("pays_errors"), some)
+    assert seen.form == "#### …"
+    assert {("fault", "nothing said"), ("fault", "several answers")} <= told("pays_errors", some=some)
+    assert told("gsm8k", some=some) == set()
+
+
+def test_a_part_that_pays_everything_or_nothing_is_a_doubt_and_a_penalty_that_nothing_incurs_is_not():
+    def idle(*parts):
+        return [one.says.split()[0] for one in findings(recipe_of(*parts), rows()) if one.check == "constant"]
+
+    assert idle("gsm8k", Part(own("constant"), weight=5.0)) == ["constant"]
+    assert idle("gsm8k", "never") == ["never"]
+    assert idle("gsm8k", "format") == ["format"]
+    assert idle("gsm8k", "no_shouting") == []
+
+
+def test_silence_that_a_lone_penalty_does_not_punish_is_no_finding():
+    long = "so " * 300
+    assert ("doubt", "nothing said") not in told("overlong", some=rows(endings=(long, "#### {right}")))
+
+
+def test_a_form_that_closes_thinking_itself_is_not_put_into_unclosed_thinking():
+    some = rows(endings=("<think>a</think><answer>{right}</answer>", "x"))
+    seen, _ = seen_by(recipe_of("answer", "format:think+answer"), some)
+    assert "</think>" in seen.form
+    assert not any(kind.name == "UNCLOSED" and form == seen.form for _, kind, form in seen.earned)
 
 
 def test_the_bare_format_that_is_paid_is_a_doubt():

@@ -90,6 +90,11 @@ def test_a_length_that_cannot_be_counted_is_refused(settings):
         overlong(100, 20, **settings)
 
 
+def test_a_tokenizer_with_which_no_reward_could_be_pickled_is_refused_for_that_reason():
+    with pytest.raises(RefusedError, match=r"cannot be pickled .*, and so neither could the reward"):
+        overlong(100, 20, tokenizer=lambda text: len(text))  # noqa: PLW0108 - a lambda is the point
+
+
 @pytest.mark.parametrize(
     ("max_length", "buffer"), [(0, 0), (10, 0), (10, 11), (10, -1), (10.0, 5), (True, 1)]
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from steelyard.service.settings import Settings
+from steelyard.service.supervisor import GRACE_S, LOOKS_S
 
 PATIENCE_S = 10.0
 
@@ -65,9 +66,18 @@ DEFAULTS = Settings(
 )
 
 
-def command(recipe, **settings):
-    """What `steelyard serve` becomes; the command itself has a test of its own."""
-    return [sys.executable, "-m", "steelyard.service", replace(DEFAULTS, recipe=recipe, **settings).to_json()]
+HASTY = """
+import runpy
+from steelyard.service import supervisor
+supervisor.LOOKS_S, supervisor.GRACE_S = {looks_s}, {grace_s}
+runpy.run_module("steelyard.service", run_name="__main__")
+"""
+
+
+def command(recipe, *, looks_s=LOOKS_S, grace_s=GRACE_S, **settings):
+    """What `steelyard serve` becomes, in haste if told so; the command itself has a test of its own."""
+    told = replace(DEFAULTS, recipe=recipe, **settings).to_json()
+    return [sys.executable, "-c", HASTY.format(looks_s=looks_s, grace_s=grace_s), told]
 
 
 @contextmanager

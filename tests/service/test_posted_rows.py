@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard import Options, Part, Recipe, Runtime, builtin, score_file
+from steelyard import Options, Part, Recipe, RunStoppedError, Runtime, builtin, score_file
 from steelyard.scoring.rows import OUT_COLUMNS
 from steelyard.service.documents import BadPostError, error_of, line
 from steelyard.service.rows import groups_of, rows_of
@@ -54,7 +54,7 @@ def refusal(posted, recipe=GSM8K, columns=None):
     return refused.value.status, error_of(refused.value)["error"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(ROWS)
 def test_rows_are_answered_as_a_file_of_them_is_scored(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("file")
@@ -117,6 +117,16 @@ def test_a_column_in_no_row_is_named_with_those_that_are_there():
     assert "--column answer=FIELD" in error["next"]
 
 
+@pytest.mark.parametrize("field", ["state", "files"])
+def test_what_an_agent_left_behind_is_asked_for_as_columns_are(field):
+    recipe = Recipe((Part(builtin(field)),))
+    posted = [{"prompt": "p", "completion": "c", f"expected_{field}": {"a": "b"}}]
+    status, error = refusal(body(posted), recipe)
+    assert (status, f"'{field}'" in error["reason"]) == (422, True)
+    assert f"--column {field}=FIELD" in error["next"]
+    assert scored(body([{**posted[0], "end": {"a": "b"}}]), recipe, {field: "end"})[0]["value"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("posted", "where", "said"),
     [
@@ -154,6 +164,12 @@ def test_every_row_that_is_no_rollout_is_told_with_column_and_value():
     ]
     assert all(one["next"] for one in error["rows"])
     assert "2 of 3 rows" in error["reason"]
+
+
+def test_what_stops_a_run_is_told_with_the_step_that_a_client_can_take():
+    told = error_of(RunStoppedError("reward 'f' returned -1\n  next: state its lowest value"))["error"]
+    assert told["reason"] == "reward 'f' returned -1"
+    assert told["next"].startswith("state its lowest value; here: POST /reload")
 
 
 def test_a_lone_surrogate_is_answered_too():

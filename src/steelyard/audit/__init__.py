@@ -7,8 +7,8 @@ a place, on one of three levels: a `fault` must be mended, at a `doubt` one must
 know. A fault is only what is wrong whatever was meant; where a function of a user's may mean it, a doubt.
 
 `sample` picks groups of a file; `plan` decides what to ask of them, with `forms`, in which a gold is
-written down, and `specimens`, what a policy might write instead; `steps` asks, through `judging`, while
-there is time, and `choosing` picks the form that is paid; `inspection` is the edge where these meet.
+written down, and `specimens`, what a policy might write instead; `steps` asks, by `judging` and `caught`,
+while there is time, and `choosing` picks the form that is paid; `inspection` is the edge where these meet.
 `observed` has the values; `answers`, `conduct` and `spread` are the core, from what was observed to
 findings, without a process, and `tables` the rest of the report.
 

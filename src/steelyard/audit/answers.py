@@ -24,11 +24,13 @@ from steelyard.audit.observed import (
     PartFacts,
     figure,
     places,
+    written,
 )
 from steelyard.outcome import Scored
 
 _NEARLY_ALL: Final = 0.9
 _HALF: Final = 0.5
+_SEVERAL: Final = 3  # rows, for one make of wrong answer to be no chance
 
 _WORDS: Final[Mapping[Kind, str]] = {
     Kind.EMPTY: "the empty completion",
@@ -42,6 +44,12 @@ _WORDS: Final[Mapping[Kind, str]] = {
     Kind.LISTED_EACH: "all answers, each in the format",
     Kind.GOLD_FIRST: "the gold and a wrong answer, in either order",
     Kind.GOLD_OR: "the gold `or` a wrong answer, in either order",
+}
+_WRONG: Final[Mapping[Kind, str]] = {
+    Kind.WRONG: "another row's gold",
+    Kind.WRONG_TOO: "an answer that was made up",
+    Kind.NEAR: "the gold less one",
+    Kind.EXTENDED: "the gold with a digit or a letter more",
 }
 _BOTH_ORDERS: Final = {Kind.GOLD_FIRST: Kind.GOLD_LAST, Kind.GOLD_OR: Kind.OR_GOLD}
 
@@ -116,12 +124,13 @@ def _of_part(seen: Observed, facts: PartFacts) -> list[Finding]:
             return []  # it could read the gold and does not, another does
         says = (
             f"{facts.name} pays a wrong answer as much as the gold on {_places(seen, alike, part.judged)}: "
-            f"{figure(part.gold[alike[0]])} for either, written as {part.form!r}; let it compare with the "
-            "gold"
+            f"{figure(part.gold[alike[0]])} for either, {written(part.form)}; let it compare with the gold"
         )
-        return [Finding(Level.DOUBT if facts.perhaps else Level.FAULT, "wrong answer", says)]
-    found = _refused(seen, part)
-    if alike:
+        level = Level.DOUBT if facts.perhaps and not facts.named else Level.FAULT
+        return [Finding(level, "wrong answer", says)]
+    nearly = _nearly_right(seen, part)
+    found = [*_refused(seen, part), *nearly]
+    if alike and not nearly:
         says = (
             f"{facts.name} pays two different wrong answers as much as the gold on "
             f"{_places(seen, alike, part.judged)}, gold {seen.rows[alike[0]].gold[:60]!r}: look how it "
@@ -131,6 +140,27 @@ def _of_part(seen: Observed, facts: PartFacts) -> list[Finding]:
     if not part.known:
         return found
     return found + _hedges(seen, part) + _echo(seen, part) + _first_read(seen, part) + _repeated(seen, part)
+
+
+def _nearly_right(seen: Observed, part: _Part) -> list[Finding]:
+    """One make of wrong answer that is paid as the gold, though another is not."""
+    levels: dict[Level, list[str]] = {}
+    for kind, words in _WRONG.items():
+        values = part.values(kind)
+        asked = [row for row in part.gold if row in values]
+        paid = {row for row in asked if values[row] >= part.gold[row] - TOLERANCE and part.pays(row)}
+        level = _level(paid, asked)
+        if level is not None and len(asked) >= _SEVERAL:
+            levels.setdefault(level, []).append(f"{words}, on {_places(seen, paid, asked)}")
+    return [
+        Finding(
+            level,
+            "wrong answer",
+            f"{part.part.name} pays a wrong answer as much as the gold, {written(part.form)}: "
+            f"{'; '.join(ways)}; let it compare the whole answer, exactly",
+        )
+        for level, ways in sorted(levels.items(), reverse=True)[:1]
+    ]
 
 
 def _refused(seen: Observed, part: _Part) -> list[Finding]:
@@ -146,7 +176,7 @@ def _refused(seen: Observed, part: _Part) -> list[Finding]:
         earned = figure(verdict.value) + (f" ({why})" if why else "")
     says = (
         f"the gold itself does not earn full marks in {name} on {_places(seen, rows, part.gold)}: "
-        f"{seen.rows[rows[0]].gold[:60]!r}, written as {part.form!r}, earns {earned}"
+        f"{seen.rows[rows[0]].gold[:60]!r}, {written(part.form)}, earns {earned}"
     )
     if part.part.ours:
         return [Finding(Level.FAULT, "gold", f"{says}; mend the row's gold, or the column that is read")]
@@ -238,7 +268,7 @@ def _of_total(seen: Observed) -> list[Finding]:
         row = min(alike)
         says = (
             f"in total a wrong answer earns {figure(wrong[row])} and the gold {figure(gold[row])}, both "
-            f"written as {form!r}, on {_places(seen, alike, judged)}, though a part tells them apart: see "
+            f"{written(form)}, on {_places(seen, alike, judged)}, though a part tells them apart: see "
             "the weights"
         )
         return [Finding(Level.FAULT, "weights", says)]
@@ -282,6 +312,10 @@ def _nothings(
             {row for row in asked if row in shrug and values[row] > shrug[row] + TOLERANCE}, asked
         ):
             bare.append(pay)
+    values = seen.values(Kind.ECHO, form)
+    asked = [row for row in clear if row in values]
+    if _level({row for row in asked if wrong[row] + TOLERANCE < values[row] < gold[row] - TOLERANCE}, asked):
+        above_wrong.append(f"{_WORDS[Kind.ECHO]} ({figure(fmean(values[row] for row in asked))})")
     found = []
     if as_gold:
         says = (
@@ -321,9 +355,9 @@ def _format_first(seen: Observed, wrong: Mapping[int, float], clear: Sequence[in
         if _level(paid, asked):
             row = min(paid)
             says = (
-                f"a wrong answer written as {form!r} earns {figure(wrong[row])}, the right one written as "
-                f"{own!r} {figure(right[row])} ({seen.rows[row].where}): the format outweighs {part.name}; "
-                "weigh it less"
+                f"a wrong answer, {written(form)}, earns {figure(wrong[row])}, the right one, "
+                f"{written(own)}, {figure(right[row])} ({seen.rows[row].where}): the format outweighs "
+                f"{part.name}; weigh it less"
             )
             return [Finding(Level.DOUBT, "weights", says)]
     return []
@@ -339,7 +373,7 @@ def _joint(seen: Observed, clear: Sequence[int]) -> list[Finding]:
         less = {row for row in asked if here[row] < there[row] - TOLERANCE}
         if part.ours and own != form and _level(less, asked) is Level.FAULT:
             says = (
-                f"no form was found in which the gold satisfies every part: written as {form!r} it earns "
+                f"no form was found in which the gold satisfies every part: {written(form)} it earns "
                 f"most in total, but in {part.name} {figure(here[min(less)])} instead of "
                 f"{figure(there[min(less)])}; see whether one completion can satisfy all"
             )
@@ -353,8 +387,8 @@ def _joint(seen: Observed, clear: Sequence[int]) -> list[Finding]:
 def _without_gold(seen: Observed) -> list[Finding]:
     """What says nothing, or repeats the prompt, against the best of the file's rollouts."""
     own = seen.own()
-    if not own or max(own) - min(own) <= TOLERANCE:
-        return []
+    if not own or max(own) - min(own) <= TOLERANCE or max(own) <= TOLERANCE:
+        return []  # where nothing is paid above zero there are penalties alone, and silence may avoid them
     best, told, where = max(own), [], ""
     for kind in (*NOTHING, Kind.ECHO):
         values = seen.values(kind, "")

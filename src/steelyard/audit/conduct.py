@@ -85,7 +85,8 @@ def _ended(seen: Observed, part: str) -> list[Ended]:
     for (row, kind, _), answer in seen.earned.items():
         where = f"{seen.rows[row].where}: {kind}"
         ends.append(Ended(where, part, answer.of(part), own=False, long=kind is Kind.LONG))
-    return ends + [end for end in seen.broken if end.part == part]
+    judged = {end.where for end in ends}
+    return ends + [end for end in seen.broken if end.part == part and end.where not in judged]
 
 
 def _below(part: PartFacts, ends: list[Ended], own: int) -> list[Finding]:

@@ -6,21 +6,24 @@ template around a marker. The gold is what the row's column holds (`answers.gold
 the first; anything else that JSON can say, as JSON.
 
 Wrong answers of a row are two of different make: the gold of another row, and one that was made up. Either
-may happen to be right (`\frac12` and `0.5` may both be golds; a tolerance may take 42 and 43 for one),
-hardly both.
+may happen to be right (`\frac12` and `0.5` may both be golds), hardly both. Two more lie as near as a wrong
+answer can: the gold less one, where it is so small that no tolerance in per cent can be meant, and the gold
+with a digit or a letter more.
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import permutations
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
+from steelyard.audit.observed import HOLE
 from steelyard.outcome import Part, Reward
-from steelyard.rewards.answers import gold_text, words
+from steelyard.rewards.answers import MARKER, gold_text, words
 from steelyard.rewards.numbers import read_number
 from steelyard.rewards.own import FunctionReward
 from steelyard.rollout import canonical_json
@@ -34,6 +37,9 @@ _ANIMALS: Final = ("zebra", "walrus", "ostrich", "badger")  # answers to no ques
 _MOST_FORMS: Final = 48
 _LONGEST: Final = 2_000  # characters of an answer that is listed beside others
 _LISTED: Final = 16
+_SMALL: Final = 100  # of what is larger, a tolerance of one per cent takes one more or less
+_WHOLE: Final = re.compile(r"-?[1-9][0-9]{0,17}", re.ASCII).fullmatch
+_WORD: Final = re.compile(r"[^\W\d_]{3,30}").fullmatch
 
 
 class Gold(NamedTuple):
@@ -85,12 +91,10 @@ def form(template: str) -> Form:
     return Form(name, lambda text: template.replace("{}", text))
 
 
-HOLE: Final = "…"
 _THINK: Final = f"<think>\n{THOUGHT}\n</think>\n"
 PLAIN: Final = form("{}")
 _KNOWN: Final = (
     PLAIN,
-    Form("the column as it stands", str, raw=True),
     *map(
         form,
         (
@@ -108,6 +112,7 @@ _KNOWN: Final = (
             _THINK + "<answer>\n\\boxed{{}}\n</answer>",
         ),
     ),
+    Form("the column as it stands", str, raw=True),  # last: it may hold more than the answer
 )
 
 
@@ -232,10 +237,33 @@ def _made_up(gold: Gold, step: int) -> Gold:
     if is_letter(gold):
         text = chr(ord("A") + (ord(gold.text.strip("() ").upper()) - ord("A") + step) % 4)
     elif reading.value is not None:
-        text = str(int(reading.value) + step)
+        text = str(int(reading.value) + step * (10 + abs(int(reading.value)) // 2))
     else:
         text = [word for word in _ANIMALS if word != words(gold.text)][step - 1]
-    return Gold(text, text)
+    return _in_place_of(gold, text)
+
+
+def _in_place_of(gold: Gold, text: str) -> Gold:
+    """Another answer, at the end of the same solution where the column holds one."""
+    solution, marker, _ = gold.raw.rpartition(MARKER)
+    return Gold(text, f"{solution}{marker} {text}" if marker else text)
+
+
+def nearest(gold: Gold) -> Gold | None:
+    """Return the gold less one."""
+    number = read_number(gold.text, alone=True).value
+    if is_letter(gold) or number is None or number.denominator != 1 or abs(number) > _SMALL:
+        return None
+    return _in_place_of(gold, str(int(number) - 1))
+
+
+def extended(gold: Gold) -> Gold | None:
+    """Return the gold with a digit or a letter more: what merely begins with it."""
+    if _WHOLE(gold.text):
+        return _in_place_of(gold, f"{gold.text}0")
+    if _WORD(gold.text):
+        return _in_place_of(gold, gold.text + ("z" if gold.text.endswith("x") else "x"))
+    return None
 
 
 def is_letter(gold: Gold) -> bool:

@@ -5,7 +5,8 @@ go in rounds, small ones first, so that a reward that hangs on everything has an
 over; each round is as large as what was measured lets hope for.
 
 Functions of users' are asked with a floor that nothing can lie below: who did not state the floor would
-else have the run stopped by the first value below it. In what is kept the stated floor stands again.
+else have the run stopped by the first value below it. In what is kept the stated floor stands again. What
+they raise is caught where they run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from steelyard.audit.caught import caught
 from steelyard.audit.observed import Answer
 from steelyard.clock import Clock, Seconds
 from steelyard.errors import RunStoppedError
-from steelyard.outcome import LARGEST, Part, Scored, ScoredGroup, Verdict
+from steelyard.outcome import LARGEST, How, Part, Scored, ScoredGroup, Verdict
 from steelyard.rewards import FunctionReward, Recipe
+from steelyard.rewards.own import refuse_unreachable
 from steelyard.rollout import Group, Rollout
 from steelyard.runtime import Runtime
 
@@ -28,17 +31,20 @@ _FIRST: Final = 8  # rollouts of the first round
 
 
 def floorless(recipe: Recipe) -> Recipe:
-    """Make a recipe of which no value stops a run for lying below a floor."""
-    if recipe.combine is not None:  # it would be given those floors
-        return recipe
-    return replace(recipe, parts=tuple(map(_floorless, recipe.parts)))
+    """Make a recipe that no value below a floor stops, and no exception."""
+    keep = recipe.combine is not None  # it would be given those floors
+    return replace(recipe, parts=tuple(_floorless(part, keep=keep) for part in recipe.parts))
 
 
-def _floorless(part: Part) -> Part:
+def _floorless(part: Part, *, keep: bool) -> Part:
     reward = part.reward
-    return (
-        part._replace(reward=replace(reward, floor=-LARGEST)) if isinstance(reward, FunctionReward) else part
-    )
+    if not isinstance(reward, FunctionReward):
+        return part
+    floor = reward.floor if keep else -LARGEST
+    if reward.how is not How.WORKER:
+        return part._replace(reward=replace(reward, floor=floor))
+    refuse_unreachable(reward)
+    return part._replace(reward=caught(reward, floor))
 
 
 @dataclass(slots=True)
@@ -99,9 +105,16 @@ class Asking:
         except TimeoutError:
             return False
         except RunStoppedError as error:
-            self.stopped.append(str(error))
+            self.stopped.append(self._with_floors(str(error)))
             return True
         return True
+
+    def _with_floors(self, said: str) -> str:
+        """A message with the floors that were stated."""
+        for part in self.recipe.parts:
+            if f"reward {part.reward.name!r}" in said:
+                said = said.replace(f"{-LARGEST:g}", f"{part.reward.floor:g}")
+        return said
 
     def _answers(self, one: ScoredGroup) -> Iterator[Answer]:
         for place, rollout in enumerate(one.group.rollouts):

@@ -13,6 +13,10 @@ TOLERANCE: Final = 1e-9
 """What two rewards may differ by and be one: sums of parts in another order."""
 
 
+HOLE: Final = "…"
+"""Stands for the answer in the name of a form."""
+
+
 class Level(StrEnum):
     """How much a finding asks for."""
 
@@ -35,17 +39,19 @@ class Kind(StrEnum):
     GOLD = "gold"
     WRONG = "wrong"
     WRONG_TOO = "another wrong"
+    NEAR = "the gold less one"
+    EXTENDED = "the gold and more"
     PLAIN = "gold without format"
     REPEATED = "gold three times"
     LONG = "gold after 20,000 words"
-    UNCLOSED = "gold in unclosed thinking"
+    UNCLOSED = "gold, thinking unclosed"
     GOLD_FIRST = "gold, then a wrong one"
     GOLD_LAST = "a wrong one, then gold"
     GOLD_OR = "gold or a wrong one"
     OR_GOLD = "a wrong one or gold"
     LISTED = "all answers listed"
-    LISTED_INSIDE = "all answers in one format"
-    LISTED_EACH = "all answers, each formatted"
+    LISTED_INSIDE = "all answers in a format"
+    LISTED_EACH = "each answer formatted"
     BARE = "format without an answer"
     EMPTY = "empty"
     BLANK = "white space"
@@ -73,6 +79,8 @@ class PartFacts:
         Whether it reads the column that holds the gold.
     perhaps
         Whether it only may read it: it is given every column, or names it and never uses it.
+    named
+        Whether it names that column.
     reads_columns
         Whether it reads anything but the completion.
     gate
@@ -91,6 +99,7 @@ class PartFacts:
     ours: bool = False
     reads_gold: bool = True
     perhaps: bool = False
+    named: bool = True
     reads_columns: bool = True
     gate: bool = False
     by_chance: bool = False
@@ -302,3 +311,10 @@ def places(rows: Sequence[str], what: str, of: int | None = None) -> str:
     """Say how many places there are, and the first."""
     count = f"{len(rows)} of {of}" if of is not None else str(len(rows))
     return f"{count} {what} (first {rows[0]})"
+
+
+def written(form: str) -> str:
+    """Say in which form an answer was written."""
+    if form == HOLE:
+        return "written bare"
+    return f"written as {form!r}" if HOLE in form else f"written as {form}"

@@ -72,7 +72,7 @@ def plan_of(recipe: Recipe, groups: Sequence[Group]) -> Plan:
     return Plan(
         groups,
         rows_of(plain, golds),
-        [_facts(part, readers) for part in parts],
+        [_facts(part, column, readers) for part in parts],
         {form.name: form for form in forms_of(parts, readers)} if golds else {},
         [form for part in parts if (form := own_form(part)) is not None],
         any(part.reward.takes is Takes.GROUP for part in parts),
@@ -80,11 +80,12 @@ def plan_of(recipe: Recipe, groups: Sequence[Group]) -> Plan:
     )
 
 
-def _facts(part: Part, readers: Mapping[str, bool]) -> PartFacts:
+def _facts(part: Part, column: str | None, readers: Mapping[str, bool]) -> PartFacts:
     reward = part.reward
-    more = False
+    more, named = False, True
     if isinstance(reward, FunctionReward):
         names = {parameter.name for parameter in reward.arguments.given}
+        named = column in names
         more = reward.arguments.more or not names.isdisjoint({"rollout", "rollouts", "files", "state"})
     return PartFacts(
         reward.name,
@@ -93,6 +94,7 @@ def _facts(part: Part, readers: Mapping[str, bool]) -> PartFacts:
         ours=not isinstance(reward, FunctionReward),
         reads_gold=reward.name in readers,
         perhaps=not readers.get(reward.name, True),
+        named=named,
         reads_columns=bool(reward.columns) or reward.name in readers or more,
         gate=part.only_if is not None,
         by_chance=reward.depends_on in {"randomness", "time"},

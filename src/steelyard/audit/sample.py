@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from steelyard.errors import RefusedError
 from steelyard.files import FileSource, LineSource, Survey, groups, is_once, read_once, survey
+from steelyard.files.absent import absent
 from steelyard.rewards import Recipe
 from steelyard.rollout import Group
 
@@ -104,6 +105,11 @@ class _Asked:
         """Columns that any part reads."""
         return self.recipe.read
 
+    @property
+    def counts(self) -> bool:
+        """Whether rows of a group are looked at one by one."""
+        return self.recipe.counts
+
     def lint(self, columns: Mapping[str, Any]) -> tuple[str, str] | None:
         """Lint as the recipe does, as long as that is quick."""
         self.left[0] -= 1
@@ -116,12 +122,18 @@ def sample(file: str, recipe: Recipe, columns: Mapping[str, str]) -> Sample:
     Raises
     ------
     RefusedError
-        If it cannot be read, a column is in no row, or no row is good.
+        If it cannot be read, what the recipe reads is in no row, or no row is good.
     """
     with _opened(file) as source:
         head = _Head(source)
         found = survey(head, _Asked(recipe, [LINTED]), columns)
-        _refuse_absent(found, recipe)
+        lacking = absent(found, recipe)
+        if lacking is not None:
+            raise RefusedError(
+                lacking.reason,
+                where=found.name,
+                remedy=f"say which field to take with --column {lacking.columns[0]}=FIELD",
+            )
         chosen = list(groups(head, _chosen(found))) if found.rollouts else []
         good = [group for group in chosen if _good(group, recipe)]
         if not good:
@@ -188,21 +200,6 @@ def _spread(groups: list[Group]) -> list[Group]:
     digits = max(1, (len(groups) - 1).bit_length())
     order = sorted(range(len(groups)), key=lambda at: int(f"{at:0{digits}b}"[::-1], 2))
     return [groups[at] for at in order]
-
-
-def _refuse_absent(found: Survey, recipe: Recipe) -> None:
-    names = found.names
-    if not found.fields:
-        return
-    asked = ["completion", *recipe.needed]
-    absent = [names.get(column, column) for column in asked if names.get(column, column) not in found.fields]
-    if absent:
-        raise RefusedError(
-            f"{', '.join(map(repr, absent))}: a column of this name is in no row; "
-            f"there are {', '.join(sorted(found.fields))}",
-            where=found.name,
-            remedy="say which fields to take with --column NAME=FIELD",
-        )
 
 
 def _told(found: Survey) -> str:

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import count, cycle, islice
 from typing import Final, NamedTuple
 
-from steelyard.audit.forms import PLAIN, THOUGHT, Form, Gold, listing, wrong_answers
+from steelyard.audit.forms import PLAIN, THOUGHT, Form, Gold, extended, listing, nearest, wrong_answers
 from steelyard.audit.observed import Kind
 from steelyard.rewards.arguments import question
 from steelyard.rollout import Group, Rollout
@@ -119,13 +119,17 @@ def made(row: Row, form: Form) -> Iterator[tuple[Kind, str]]:
     if row.gold is None or row.wrong is None:
         return
     right = form.of(row.gold)
+    for kind, near in ((Kind.NEAR, nearest(row.gold)), (Kind.EXTENDED, extended(row.gold))):
+        if near is not None:
+            yield kind, form.of(near)
     if form.name != PLAIN.name:
         yield Kind.PLAIN, PLAIN.of(row.gold)
         yield Kind.BARE, form.write("")
     if all(_exclusive(one.text) for one in row.listed):
         yield from _several(row, form)
     yield Kind.REPEATED, "\n".join([right] * 3)
-    yield Kind.UNCLOSED, f"<think>\n{THOUGHT}\n{right}"
+    if "</think" not in right:
+        yield Kind.UNCLOSED, f"<think>\n{THOUGHT}\n{right}"
     yield Kind.LONG, f"{filler()}\n{right}"
 
 

@@ -67,6 +67,7 @@ def spread_findings(seen: Observed, spread: Spread) -> list[Finding]:
     constant = _constant(seen)
     return [
         *constant,
+        *([] if constant or len(seen.parts) < 2 else _idle(seen, spread)),
         *([] if constant else _gradient(seen, spread)),
         *_unreadable(seen, spread),
         *_inverted(seen),
@@ -131,16 +132,59 @@ def _histogram(numbers: Sequence[float]) -> list[tuple[str, int]]:
 
 def _constant(seen: Observed) -> list[Finding]:
     """One reward for everything, the file's rollouts and every specimen."""
-    own = seen.own()
-    made = [number for answer in seen.earned.values() if (number := value(answer.total)) is not None]
-    numbers = own + made
-    if len(own) < 2 or not made or max(numbers) - min(numbers) > TOLERANCE:
+    pay = _everywhere(seen)
+    if pay is None:
         return []
-    says = (
-        f"everything earns {figure(own[0])}, {len(own)} rollouts and {len(made)} specimens: nothing can be "
-        "learnt from it; either it is always so, or no completion here is of the form that it reads"
+    says = f"everything earns {figure(pay)}, {len(seen.own())} rollouts and {len(_made(seen))} specimens: "
+    if pay > TOLERANCE:
+        says += "it pays whatever is written, silence included; let it tell a right answer from a wrong one"
+        return [Finding(Level.FAULT, "constant", says)]
+    says += (
+        "nothing can be learnt from it; either it is always so, or no completion here is of the form that it "
+        "reads"
     )
     return [Finding(Level.DOUBT, "constant", says)]
+
+
+def _made(seen: Observed, part: str = "") -> list[float]:
+    """What specimens earned in a part, or in total."""
+    numbers = (value(answer.of(part)) for answer in seen.earned.values())
+    return [number for number in numbers if number is not None]
+
+
+def _everywhere(seen: Observed, part: str = "") -> float | None:
+    """What a part gives to every rollout of the file and every specimen, if it is one number."""
+    own, made = seen.own(part), _made(seen, part)
+    if len(own) < 2 or not made or max(own + made) - min(own + made) > TOLERANCE:
+        return None
+    return own[0]
+
+
+def _idle(seen: Observed, spread: Spread) -> list[Finding]:
+    """Parts among others that pay everything, or nothing; a penalty that nothing incurred is neither."""
+    found = []
+    for part in seen.parts:
+        own, pay = seen.own(part.name), _everywhere(seen, part.name)
+        if pay is not None and pay > TOLERANCE:
+            says = f"{part.name} gives {figure(pay)} to everything, silence included: it teaches nothing"
+        elif pay is not None and pay <= part.floor + TOLERANCE:
+            says = (
+                f"{part.name} pays nothing here, neither the file's {len(own)} rollouts nor any specimen: "
+                "see which form it reads"
+            )
+        elif part.ours and not part.reads_columns and len(own) >= _MANY and _never_full(part, own, spread):
+            says = (
+                f"{part.name} pays none of the file's {len(own)} rollouts in full: see that the prompt asks "
+                "for its form"
+            )
+        else:
+            continue
+        found.append(Finding(Level.DOUBT, "constant", says))
+    return found
+
+
+def _never_full(part: PartFacts, own: Sequence[float], spread: Spread) -> bool:
+    return part.floor >= 0 and sum(spread.codes[part.name].values()) >= len(own)
 
 
 def _gradient(seen: Observed, spread: Spread) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import orjson
 from rich.console import Console
@@ -16,6 +17,7 @@ from steelyard.rewards import Recipe
 FAULTY = 1
 INTERRUPTED = 130
 
+_EXAMPLE = 12  # characters of a specimen: less says nothing
 _STYLES = {Level.FAULT: "bold red", Level.DOUBT: "bold yellow", Level.NOTE: "dim"}
 
 
@@ -77,17 +79,43 @@ def show(words: Console, report: Report) -> None:
 def _specimens(words: Console, report: Report) -> None:
     if not report.specimens:
         return
+    lines = report.specimens
+    kinds = ["completion", *(line.kind for line in lines)]
+    earns = ["earns", *(_number(line.mean) for line in lines)]
+    as_gold = [
+        "as the gold",
+        *("-" if one.as_gold is None else f"{one.as_gold} of {one.rows}" for one in lines),
+    ]
     several = report.parts if len(report.parts) > 1 else ()
+    parts = [[plain(name), *(_number(line.parts[name]) for line in lines)] for name in several]
+    whole, rest = [kinds, earns, *parts, as_gold], []
+    if _width(whole) > words.width:  # a number is never cut: the parts stand below
+        whole, rest = [kinds, earns, as_gold], parts
+    room = words.width - _width(whole)
+    examples = [] if room < _EXAMPLE else [["such as", *(_cut(line.example, room) for line in lines)]]
+    words.print(_table([*whole, *examples]))
+    while rest:
+        some = next((n for n in range(len(rest), 1, -1) if _width([kinds, *rest[:n]]) <= words.width), 1)
+        words.print()
+        words.print(_table([kinds, *rest[:some]]))
+        rest = rest[some:]
+
+
+def _table(columns: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("completion", "earns", *map(plain, several), "as the gold", "such as"):
+    for head, *_ in columns:
         table.add_column(head, no_wrap=True)
-    room = max(16, words.width - 52 - sum(max(len(name), 5) + 2 for name in several))
-    for line in report.specimens:
-        by_part = [_number(line.parts[name]) for name in several]
-        as_gold = "-" if line.as_gold is None else f"{line.as_gold} of {line.rows}"
-        example = line.example if len(line.example) <= room else line.example[: room - 1] + "…"
-        table.add_row(line.kind, _number(line.mean), *by_part, as_gold, plain(example))
-    words.print(table)
+    for cells in list(zip(*columns, strict=True))[1:]:
+        table.add_row(*cells)
+    return table
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, cells)) + 2 for cells in columns)
+
+
+def _cut(example: str, room: int) -> str:
+    return plain(example if len(example) <= room else example[: room - 1] + "…")
 
 
 def _own(words: Console, report: Report) -> None:

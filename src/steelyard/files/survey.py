@@ -266,14 +266,12 @@ class _Surveyor:
             get(self._completion),
         )
         plain = type(completion) is type(prompt) is str
-        if not plain or not (name is None or type(name) is str) or not (group is None or type(group) is str):
+        usual = name is None or (type(name) is str and name.isascii())
+        if not plain or not usual or not (group is None or type(group) is str):
             fault = self._row_fault(number, record)
             if fault is not None:
                 self._skip(fault)
                 return
-        if type(name) is str and not name.isascii() and not _has_utf8(name):
-            self._skip(Fault("wrong type", number, self._id, _short(name), "text that UTF-8 can hold"))
-            return
         name = number if name is None else name
         seen = (group, prompt, get(self._step), *[get(c) for c in self._read])
         ordinal = self._group_ordinal(number, record, name, seen)
@@ -324,6 +322,9 @@ class _Surveyor:
             name = record.get(column)
             if name is not None and type(name) is not str and not (type(name) is int and abs(name) < 2**63):
                 return Fault("wrong type", number, column, _short(name), "a string or a 64-bit integer")
+        name = record.get(self._id)
+        if type(name) is str and not _has_utf8(name):
+            return Fault("wrong type", number, self._id, _short(name), "text that UTF-8 can hold")
         return None
 
     def _group_ordinal(

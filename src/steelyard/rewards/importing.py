@@ -40,7 +40,7 @@ def resolve(target: str) -> object:
         missing = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
         raise RefusedError(
             f"{module_name} cannot be imported ({describe(error)})",
-            where=f"--reward {target}",
+            where=f"reward {target}",
             remedy="run from the folder that holds it, or name the file: path/to/file.py:function"
             if missing
             else f"mend the file until python {module_name} works"
@@ -53,7 +53,7 @@ def resolve(target: str) -> object:
             here = [n for n, v in inside.items() if callable(v) and not n.startswith("_")][:8]
             raise RefusedError(
                 f"there is no {name!r} in {module_name}",
-                where=f"--reward {target}",
+                where=f"reward {target}",
                 remedy=f"name one of: {', '.join(here)}" if here else "define the function there",
             )
         found = getattr(found, name)
@@ -67,13 +67,13 @@ def _load(name: str) -> ModuleType:
         return importlib.import_module(name)
     path = Path(name).resolve()
     if not path.is_file():
-        raise RefusedError("there is no such file", where=f"--reward {name}", remedy="check the path")
+        raise RefusedError("there is no such file", where=f"reward {name}", remedy="check the path")
     alias = f"_steelyard_{blake2b(str(path).encode(), digest_size=6).hexdigest()}_{path.stem}"
     if alias in sys.modules:
         return sys.modules[alias]
     spec = importlib.util.spec_from_file_location(alias, path)
     if spec is None or spec.loader is None:
-        raise RefusedError("this is no Python file", where=f"--reward {name}", remedy="check the path")
+        raise RefusedError("this is no Python file", where=f"reward {name}", remedy="check the path")
     module = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:  # as if it had been run: what lies beside it can be imported
         sys.path.insert(0, str(path.parent))

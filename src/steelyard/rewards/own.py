@@ -234,7 +234,9 @@ def named(target: str) -> FunctionReward:
         return replace(found, target=target)
     if not callable(found):
         raise RefusedError(
-            f"{target} is {type(found).__name__}, not a function", where="--reward", remedy="name a function"
+            f"{target} is {type(found).__name__}, not a function",
+            where=f"reward {target}",
+            remedy="name a function",
         )
     return _make(found, name=None, floor=0.0, fault=None, target=target)
 

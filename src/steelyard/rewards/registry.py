@@ -249,7 +249,7 @@ def known(word: str) -> Builtin:
         near = get_close_matches(word, BUILTIN, n=1)
         raise RefusedError(
             f"there is no reward {word!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-            where=f"--reward {word}",
+            where=f"reward {word}",
             remedy=f"one of {', '.join(BUILTIN)} (steelyard rewards), "
             "or your own function as package.module:function or path/to/file.py:function",
         )

@@ -40,7 +40,8 @@ def error_of(error: SteelyardError) -> dict[str, Any]:
     """What is answered instead of rows."""
     if not isinstance(error, RefusedError):
         reason, _, remedy = str(error).partition("\n  next: ")
-        return {"error": {"where": "scoring", "reason": reason, "next": remedy or "post again"}}
+        then = f"{remedy}; here: POST /reload when it is mended, and post again" if remedy else "post again"
+        return {"error": {"where": "scoring", "reason": reason, "next": then}}
     told: dict[str, Any] = {"where": error.where, "reason": error.reason, "next": error.remedy}
     if isinstance(error, BadPostError) and error.rows:
         told["rows"] = error.rows

@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from steelyard.files import Survey, groups, survey
-from steelyard.outcome import Abstained, Scored, ScoredGroup, Verdict
+from steelyard.files import groups, survey
+from steelyard.files.absent import absent
+from steelyard.ledger.rows import columns_of
+from steelyard.outcome import Scored, ScoredGroup, Verdict
 from steelyard.rewards import Recipe
 from steelyard.rollout import Group, parse_json
+from steelyard.scoring.rows import words
 from steelyard.service.documents import BadPostError
 
 _SHAPE = (
@@ -63,7 +66,7 @@ def groups_of(body: bytes, recipe: Recipe, columns: Mapping[str, str]) -> list[G
     Raises
     ------
     BadPostError
-        If it is no rollouts: 400; if a column that the recipe needs is in none of them: 422.
+        If it is no rollouts: 400; if what the recipe reads of each is in none of them: 422.
 
     Examples
     --------
@@ -86,7 +89,14 @@ def groups_of(body: bytes, recipe: Recipe, columns: Mapping[str, str]) -> list[G
                 for f in found.faults
             ],
         )
-    _refuse_absent(found, recipe)
+    lacking = absent(found, recipe)
+    if lacking is not None:
+        raise BadPostError(
+            lacking.reason,
+            where="rows",
+            remedy=f"post it with every row, or serve with --column {lacking.columns[0]}=FIELD",
+            status=422,
+        )
     return list(groups(source, found))
 
 
@@ -121,19 +131,6 @@ def _rows_in(body: bytes, group_field: str) -> list[object]:
     return rows
 
 
-def _refuse_absent(found: Survey, recipe: Recipe) -> None:
-    names = found.names
-    absent = [column for column in recipe.needed if names.get(column, column) not in found.fields]
-    if absent and found.rollouts:
-        fields = ", ".join(repr(names.get(column, column)) for column in absent)
-        raise BadPostError(
-            f"the recipe needs {fields}, which is in no row; there are {', '.join(sorted(found.fields))}",
-            where="rows",
-            remedy=f"post it with every row, or serve with --column {absent[0]}=FIELD",
-            status=422,
-        )
-
-
 def rows_of(scored: ScoredGroup) -> list[dict[str, Any]]:
     """A group's rollouts as rows of the scored file.
 
@@ -155,9 +152,4 @@ def rows_of(scored: ScoredGroup) -> list[dict[str, Any]]:
 
 
 def _said(verdict: Verdict) -> dict[str, Any]:
-    if isinstance(verdict, Scored):
-        return {"verdict": "scored", "value": verdict.value, "code": verdict.code, "reason": verdict.reason}
-    if isinstance(verdict, Abstained):
-        return {"verdict": "abstained", "value": None, "code": None, "reason": verdict.reason}
-    reason = f"{verdict.boundary}: {verdict.cause}"
-    return {"verdict": "unscored", "value": None, "code": None, "reason": reason}
+    return words(*columns_of(verdict)[:4])

@@ -23,8 +23,9 @@ from typing import Any, Final
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
 from steelyard.errors import RefusedError, RunStoppedError, SteelyardError, describe
-from steelyard.outcome import Part, ScoredGroup
-from steelyard.rewards import Recipe, find, load_recipe
+from steelyard.outcome import ScoredGroup
+from steelyard.rewards import Recipe
+from steelyard.rewards.asked import recipe_file_of, recipe_of
 from steelyard.runtime import Runtime
 from steelyard.service.documents import BadPostError, error_of, line
 from steelyard.service.rows import groups_of, rows_of
@@ -39,13 +40,13 @@ def main(control: int, parent: int, settings: Settings, number: int) -> None:
     """Load the recipe, say so, and score until the front hangs up."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     sources = Sources()
-    if settings.is_file:
+    if recipe_file_of(settings.recipe) is not None:
         sources.stamps[settings.recipe] = stamp(settings.recipe)
     with socket.socket(fileno=control) as front:
         front.set_inheritable(False)
         sources.rule()
         try:
-            recipe = pinned(_asked(settings.recipe), sources)
+            recipe = pinned(recipe_of(settings.recipe), sources)
             runtime = _runtime(recipe, settings)
         except RefusedError as error:
             refused = {"reason": error.reason, "where": error.where, "remedy": error.remedy}
@@ -55,12 +56,6 @@ def main(control: int, parent: int, settings: Settings, number: int) -> None:
         _tell(front, {**facts, "files": sources.stamps})
         signature = {"identity": facts["identity"], "reloaded": number}
         asyncio.run(_Scorer(runtime, settings, signature).run(front))
-
-
-def _asked(recipe: str) -> Recipe:
-    if recipe.endswith(".toml"):
-        return load_recipe(recipe)
-    return Recipe(tuple(Part(find(name.strip())) for name in recipe.split(",")))
 
 
 def _runtime(recipe: Recipe, settings: Settings) -> Runtime:

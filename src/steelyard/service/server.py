@@ -136,10 +136,13 @@ def _unix(path: str) -> socket.socket:
             except ConnectionRefusedError:
                 Path(path).unlink()
     listening = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)  # from the beginning nobody else may open it: its mode is what guards it
     try:
         listening.bind(path)
         listening.listen(BACKLOG)
     except BaseException:
         listening.close()
         raise
+    finally:
+        os.umask(mask)
     return listening

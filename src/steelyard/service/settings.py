@@ -41,11 +41,6 @@ class Settings:
     workers: int | None
     places: int
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the recipe is a file."""
-        return self.recipe.endswith(".toml")
-
     def to_json(self) -> str:
         """Write them down."""
         return json.dumps(asdict(self))

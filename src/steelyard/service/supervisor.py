@@ -2,6 +2,9 @@
 
 At any time one process is asked (`scorer`), or none where none could be loaded; older ones finish what
 they began. The front learns of a process by its first line and by its end, never by its silence.
+
+Whatever keeps a recipe from being loaded stands in /health and on stderr, and ends nothing here. What the
+machine lacked is tried again after a pause that doubles: where nobody judges, or a change is watched for.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from steelyard.clock import Clock, Seconds
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, describe
 from steelyard.service.settings import Settings
 from steelyard.service.wire import BUFFER, Stamp, next_frame, stamp
 from steelyard.workers.pool import START_S
@@ -34,6 +37,17 @@ STEADY_S: Final = 10.0
 """A scoring process that lived as long is replaced at once, another after a pause that doubles."""
 
 LONGEST_PAUSE_S: Final = 30.0
+
+
+class _NotStartedError(RefusedError):
+    """No process could be started: it is the machine's fault, not the recipe's."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"it could not be started ({describe(error)})",
+            where="scoring process",
+            remedy="let the machine give it what it lacks: processes, open files, memory",
+        )
 
 
 @dataclass(eq=False)
@@ -126,7 +140,8 @@ class Supervisor:
         try:
             process, control, facts = await self._started()
         except RefusedError as error:
-            self._files = seen
+            if not isinstance(error, _NotStartedError):  # else what has changed is still to be loaded
+                self._files = seen
             self._note(error)
             return
         self._files = facts.pop("files")
@@ -154,37 +169,49 @@ class Supervisor:
         Raises
         ------
         RefusedError
-            If it does not say.
+            If it cannot be started, or does not say.
         """
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            words = (theirs.fileno(), os.getpid(), self.settings.to_json(), self.reloaded + 1)
-            process = self._starting = await asyncio.create_subprocess_exec(
-                sys.executable, *interpreter_flags(), "-m", "steelyard.service.scorer", *map(str, words),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a terminal's signals are for the front
-            )  # fmt: skip
-        told = b""
         try:
-            with contextlib.suppress(TimeoutError):
+            process, ours = await self._spawned()
+        except Exception as error:
+            raise _NotStartedError(error) from error
+        self._starting = process
+        told, facts = b"", None
+        try:
+            with contextlib.suppress(TimeoutError, ValueError):
                 async with asyncio.timeout(START_S):
                     while not told.endswith(b"\n") and (some := await _heard(ours)):
                         told += some
+                facts = json.loads(told)
         finally:
             self._starting = None
-            if not told.endswith(b"\n"):
+            if facts is None:
                 ours.close()
                 _kill(process)
                 code = await process.wait()
-        if told.endswith(b"\n"):
-            return process, ours, json.loads(told)
+        if facts is not None:
+            return process, ours, facts
         raise RefusedError(
             f"it was not ready within {START_S:g} s, or ended before ({_ended(code)})",
             where="scoring process",
             remedy="its words are on stderr",
         )
+
+    async def _spawned(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """Start a process, with a socket to it."""
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as stack, theirs:
+            stack.callback(ours.close)
+            ours.setblocking(False)
+            words = (theirs.fileno(), os.getpid(), self.settings.to_json(), self.reloaded + 1)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *interpreter_flags(), "-m", "steelyard.service.scorer", *map(str, words),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a terminal's signals are for the front
+            )  # fmt: skip
+            stack.pop_all()
+        return process, ours
 
     def _note(self, refused: RefusedError | None) -> None:
         self._refused = refused
@@ -251,12 +278,18 @@ class Supervisor:
     async def watch(self) -> None:
         """Reload whenever a file that was read, or was to be read, has changed and is left alone."""
         before: dict[str, Stamp] = {}
+        pause_s = LOOKS_S
         while True:
-            await asyncio.sleep(LOOKS_S)
+            await asyncio.sleep(pause_s)
+            pause_s, tried_s = LOOKS_S, pause_s
             now = {path: stamp(path) for path in self._files}
             if now == before and now != self._files:
-                with contextlib.suppress(RefusedError):
+                try:
                     await self.reload()
+                except _NotStartedError:
+                    pause_s = min(2 * tried_s, LONGEST_PAUSE_S)
+                except RefusedError:
+                    pass
             before = now
 
     async def end(self) -> None:
@@ -274,6 +307,8 @@ class Supervisor:
             for scorer in self._alive:
                 _kill(scorer.process)
             await asyncio.wait(ends)
+        for scorer in self._alive:
+            scorer.control.close()
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
@@ -297,5 +332,6 @@ def _ended(code: int) -> str:
 
 
 def _say(words: str) -> None:
-    sys.stderr.write(f"steelyard: {words}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full
+        sys.stderr.write(f"steelyard: {words}\n")
+        sys.stderr.flush()
