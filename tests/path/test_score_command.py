@@ -710,7 +710,9 @@ def test_an_interrupted_run_says_how_it_goes_on_and_does(tmp_path):
     write(tmp_path / "r.jsonl", FOUR * 8)
     words = ["score", "r.jsonl", "--reward", "mine.py:f", "--out", "o", "--workers", "1", "--quiet"]
     command = [sys.executable, "-m", "steelyard", *words]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever runs this behind & ignores it
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stderr=pipe, text=True, preexec_fn=heard) as process:  # noqa: PLW1509
         while not (tmp_path / "begun").exists() and process.poll() is None:
             time.sleep(0.02)  # until the reward runs, whenever that is
         process.send_signal(signal.SIGINT)

@@ -284,17 +284,37 @@ def test_a_reload_loses_no_request_and_each_ends_under_the_recipe_under_which_it
 # --- who leaves, and what ends
 
 
-def test_a_client_that_leaves_takes_its_work_along(mine):
+def test_a_client_that_leaves_takes_its_work_along_and_so_does_a_server_that_is_killed(mine, background):
     with served(mine, "mine.py:judged", workers=2) as server:
         for accepts, posted in (("*/*", groups("spin")), (LINES["accept"], groups("spin", "a"))):
             with posting(server, posted, accepts) as line:
-                worker = int(until(lambda: (mine / "worker").exists() and (mine / "worker").read_text()))
+                worker = until(lambda: spinning(mine))
                 if accepts != "*/*":  # it leaves between two lines
                     until(lambda line=line: b'"group":"a"' in line.recv(1 << 20))
             until(lambda worker=worker: not runs(worker))
             until(lambda: server.health()["under_way"] == 0)
-            assert server.values(*rows("a")) == [1.0]
             (mine / "worker").unlink()
+        assert server.values(*rows("a")) == [1.0]
+
+        lost = background(server.score, *rows("spin"))
+        until(lambda: spinning(mine))
+        kill_and_see(server, lost)
+
+
+def spinning(folder):
+    """The worker process that is busy for ever, if one is."""
+    file = folder / "worker"
+    return int(file.read_text() or 0) if file.exists() else 0
+
+
+def kill_and_see(server, lost):
+    """Kill a server; whatever it started ends, and who waits for an answer is told."""
+    (scorer,) = children(server.pid)
+    below = children(scorer)
+    server.end(signal.SIGKILL)
+    until(lambda: not any(map(runs, [scorer, *below])), within_s=3)
+    with pytest.raises(httpx.HTTPError):
+        lost.result()
 
 
 @contextmanager
@@ -316,8 +336,14 @@ def test_told_to_end_it_finishes_what_it_can_and_leaves_nothing(mine, background
         late = background(server.score, *rows("late"))
         until((mine / "began").exists)
         scorers = children(server.pid)
+        if finishes:  # also while a recipe is loaded that never will be
+            (mine / "helper.py").write_text("while True: pass\n")
+            asked = background(server.reload)
+            scorers = until(lambda: len(found := children(server.pid)) == 2 and found)
+            assert server.values(*rows("a")) == [1.0]
         ending = background(server.end, number)
         if finishes:
+            assert asked.result().status_code == 409
             (mine / "go").touch()
             assert late.result().json()["rows"][0]["value"] == 1.0
         else:
@@ -325,32 +351,14 @@ def test_told_to_end_it_finishes_what_it_can_and_leaves_nothing(mine, background
         assert ending.result() == 0
         assert not any(map(runs, scorers))
         assert not (mine / "s").exists()
-
-
-def test_a_recipe_that_never_loads_hinders_neither_scoring_nor_the_end(mine, background):
-    with served(mine, "mine.py:waited") as server:
-        (mine / "helper.py").write_text("while True: pass\n")
-        asked = background(server.reload)
-        until(lambda: len(children(server.pid)) == 2)
-        assert server.values(*rows("a")) == [1.0]
-        assert server.end() == 0
-        assert asked.result().status_code == 409
         assert "Traceback" not in server.said()
 
 
-@pytest.mark.parametrize("busy_with", ["spin", "block"])
-def test_killed_it_leaves_nothing_running(mine, background, busy_with):
-    """Whether a worker process is busy, or the scoring process itself, so that it hears nothing."""
-    blocks = busy_with == "block"
-    with served(mine, "mine.py:waited" if blocks else "mine.py:judged") as server:
-        lost = background(server.score, *rows(busy_with))
-        until((mine / ("blocked" if blocks else "worker")).exists)
-        (scorer,) = children(server.pid)
-        below = children(scorer)
-        server.end(signal.SIGKILL)
-        until(lambda: not any(map(runs, [scorer, *below])), within_s=3)
-        with pytest.raises(httpx.HTTPError):
-            lost.result()
+def test_killed_it_leaves_nothing_running_though_its_scoring_process_hears_nothing(mine, background):
+    with served(mine, "mine.py:waited") as server:
+        lost = background(server.score, *rows("block"))
+        until((mine / "blocked").exists)
+        kill_and_see(server, lost)
     with _unix(str(mine / "s")), socket.socket(socket.AF_UNIX) as client:  # over what was left behind
         client.connect(str(mine / "s"))
 
