@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from as_a_user import faults, in_a_process, names, read, rollout, score, steelyard, timeless, write
