@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from directly import REWARDS, recipe_of, rows
+from directly import recipe_of, rows
 from typer.testing import CliRunner
 
 from steelyard.audit import check_file, inspection, sample
@@ -54,15 +54,16 @@ def test_a_function_that_never_returns_is_cut_and_the_inspection_ends(file):
 
 
 def test_a_function_that_sleeps_is_given_up_when_time_is_over(file):
-    report = checked(file, "sleeps", within_s=1.0)
+    report = checked(file, "sleeps", within_s=0.5)
     assert levels(report) == {("fault", "hang")}
     assert report.taken_s < 6.0
 
 
-def test_what_hangs_on_the_longest_specimen_alone_is_a_doubt_and_all_else_is_seen(file):
+def test_what_hangs_on_the_longest_specimen_alone_is_a_doubt_and_all_else_is_seen(tmp_path):
+    file = written(tmp_path / "rows.jsonl", rows({"2 + 2?": "4", "40 + 2?": "42"}))
     report = checked(file, "hangs_on_long", timeout_s=0.2)
     assert levels(report) == {("doubt", "hang")}
-    assert report.spread.rollouts == 16
+    assert report.spread.rollouts == 8
 
 
 def test_values_below_an_unstated_floor_do_not_keep_the_rest_from_being_seen(file):
@@ -177,12 +178,14 @@ def run(*words):
     return CliRunner().invoke(app, ["check", *map(str, words)])
 
 
-def test_the_command_exits_with_one_for_a_fault_and_with_zero_without(file):
+def test_the_command_exits_with_one_for_a_fault_and_with_zero_without(file, tmp_path):
     done = run("gsm8k", file)
     assert (done.exit_code, "0 faults, 0 doubts, 0 notes" in done.stdout) == (0, True)
-    done = run(f"{REWARDS}:substring", file, "--workers", "1")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[[part]]\nreward = "gsm8k"\nweight = 0.0\n[[part]]\nreward = "format"\n')
+    done = run(recipe, file)
     assert done.exit_code == 1
-    assert "fault several answers: substring pays several answers" in " ".join(done.stdout.split())
+    assert "fault weights: in total a wrong answer earns 1 and the gold 1" in " ".join(done.stdout.split())
 
 
 def test_what_cannot_be_used_is_refused_by_the_command(file):
@@ -205,10 +208,12 @@ def test_the_command_takes_a_recipe_file_or_several_names(tmp_path, file):
         )
 
 
-def test_numbers_are_never_cut_however_many_parts_there_are(file, monkeypatch):
+def test_numbers_are_never_cut_however_many_parts_there_are(file, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    names = ["tolerant", "constant_with_gold", "names_the_gold", "within_one_percent", "never"]
-    done = run(f"gsm8k,{','.join(f'{REWARDS}:{name}' for name in names)}", file, "--workers", "1")
+    names = ["gsm8k", "tolerant", "constant_with_gold", "names_the_gold", "within_one_percent", "never"]
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("".join(f'[[part]]\nreward = "gsm8k"\nname = "{name}"\n' for name in names))
+    done = run(recipe, file)
     table = done.stdout.partition("the file's rollouts")[0]
     assert all(name in table for name in names)
     assert "…" not in "".join(line.partition("'")[0] for line in table.splitlines())
