@@ -410,3 +410,18 @@ def test_nothing_that_is_said_is_evaluated_as_python(tmp_path):
         code = f"__import__('pathlib').Path('{mark}').touch()"
         assert equal(place.format(code), "5") is not True
         assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "gold"),
+    [
+        ("frac34", r"\frac34"),
+        ("frac34", r"-\frac34"),
+        ("fracnn12", r"\frac{n(n-1)}{2}"),
+        ("lnx1", r"\ln(x+1)"),
+        ("abc", "a+b+c"),
+        ("-abc", "a(b-c)"),
+    ],
+)
+def test_letters_alone_stand_for_no_expression(said, gold):
+    assert equal(said, gold) is not True

@@ -328,7 +328,8 @@ def _replaced(tree: Tree, name: str, value: Fraction) -> Tree:
 
 def _same_leaf(said: str, gold: str) -> bool:
     if worded(said) or worded(gold):
-        return folded(said) == folded(gold)
+        # letters alone would stand for every sign and operator between them
+        return worded(said) and worded(gold) and folded(said) == folded(gold)
     one, other = _measured(said), _measured(gold)
     if one is None or other is None or (one[1] and other[1] and one[1].isdisjoint(other[1])):
         return False
