@@ -10,11 +10,9 @@ from steelyard.rewards.gates import gate
     [
         ("a >= 1", True),
         ("a > 1", False),
-        ("a == 1", True),
-        ("a != 1", False),
-        ("a < 2 and b <= -0.5", True),
-        ("a < 2 and b < -0.5", False),
-        ("b<0", True),
+        ("a > 0.5 and b >= -0.5", True),
+        ("a > 0.5 and b > -0.5", False),
+        ("b>-1", True),
     ],
 )
 def test_a_gate_opens_where_every_condition_holds(text, opens):
@@ -24,12 +22,26 @@ def test_a_gate_opens_where_every_condition_holds(text, opens):
 @pytest.mark.parametrize("verdict", [Abstained("no column"), Unscored("judge:x", "down")])
 def test_a_part_without_a_value_opens_no_gate(verdict):
     assert not gate("a >= 0")({"a": verdict})
-    assert not gate("a != 0")({"a": verdict})
     assert not gate("a >= 0")({})
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a >=", ">= 1", "a >= x", "a >= nan", "a = 1", "a >= 1 or b >= 1", "a >= 1 and"]
+    "text",
+    [
+        "",
+        "a",
+        "a >=",
+        ">= 1",
+        "a >= x",
+        "a >= nan",
+        "a = 1",
+        "a < 1",
+        "a <= 1",
+        "a == 1",
+        "a != 1",
+        "a >= 1 or b >= 1",
+        "a >= 1 and",
+    ],
 )
 def test_what_is_no_gate_is_refused_with_an_example(text):
     with pytest.raises(RefusedError, match=r"(?s)cannot be read.*'format >= 1'"):

@@ -195,25 +195,23 @@ def test_lines_come_as_groups_are_scored(gsm8k):
 
 
 def test_a_reload_takes_the_function_and_its_helper_and_nothing_of_their_state(mine):
-    both = '[[part]]\nreward = "mine.py:judged"\n[[part]]\nreward = "mine.py:waited"\nweight = 100.0\n'
-    (mine / "r.toml").write_text(both)
-    with served(mine, "r.toml", watch=True, looks_s=0.05) as server:
+    with served(mine, "mine.py:waited", watch=True, looks_s=0.05) as server:
         identities = {server.health()["identity"]}
-        assert server.values(*rows("a")) == [101.0]
-        assert server.values(*rows("number")) == [201.0]  # the second time that it is asked
+        assert server.values(*rows("a")) == [1.0]
+        assert server.values(*rows("number")) == [2.0]  # the second time that it is asked
 
         edit(mine / "mine.py", MINE.replace("VALUE = 1", "VALUE = 2"))
         edit(mine / "helper.py", "MORE = 0.5\n")
         said = server.reload().json()
         assert said["reloaded"] == 1
-        assert server.values(*rows("number", "a")) == [102.5, 252.5]
+        assert server.values(*rows("number", "a")) == [1.0, 2.5]
         identities.add(said["identity"])
 
         (mine / "helper.py").write_text("MORE = \n")  # as an editor does, and it is watched
         until(lambda: server.health()["last_load"]["error"])
         (mine / "helper.py").write_text("MORE = 0.75\n")
         until(lambda: server.health()["reloaded"] == 2)
-        assert server.values(*rows("number", "a")) == [102.75, 277.75]
+        assert server.values(*rows("number", "a")) == [1.0, 2.75]
         identities.add(server.health()["identity"])
         assert len(identities) == 3
         assert server.said().count("judges from now on") == 2

@@ -1,8 +1,8 @@
 """When a part is asked at all: after earlier parts have spoken, and only if they said enough.
 
-A closed gate is an abstention of the part it guards: it is left out of the sum. What a gate reads is
-what other parts made of the completion, so a gate pays nobody for failing as long as the guarded part
-pays from 0 up; a guarded penalty is one that a failure avoids, and `steelyard check` says so.
+A closed gate is an abstention of the part it guards: it is left out of the sum. A gate opens from a value
+upwards only: one that opened for low values would pay for failing. A guarded penalty is one that a
+failure avoids, and `steelyard check` says so.
 """
 
 from __future__ import annotations
@@ -16,15 +16,8 @@ from typing import Final
 from steelyard.errors import RefusedError
 from steelyard.outcome import Scored, Verdict
 
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_CONDITION = re.compile(r"\s*([^\s<>=!]+)\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {">=": operator.ge, ">": operator.gt}
+_CONDITION = re.compile(r"\s*([^\s<>=!]+)\s*(>=|>)\s*([^\s<>=!]+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +73,8 @@ def gate(text: str) -> Gate:
             raise RefusedError(
                 f"the gate {text!r} cannot be read",
                 where="only_if",
-                remedy="write an earlier part's name, a comparison and a number, as in 'format >= 1'; "
-                "join several by 'and'",
+                remedy="write an earlier part's name, > or >=, and a number, as in 'format >= 1'; join "
+                "several by 'and' (what opens for low values would pay for failing)",
             )
         conditions.append((found[1], found[2], number))
     return Gate(tuple(conditions))
