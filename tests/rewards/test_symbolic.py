@@ -425,3 +425,24 @@ def test_nothing_that_is_said_is_evaluated_as_python(tmp_path):
 )
 def test_letters_alone_stand_for_no_expression(said, gold):
     assert equal(said, gold) is not True
+
+
+@pytest.mark.parametrize("gold", ["[2,5)", "(2,5]", "[2,5]", r"(-\infty,5]", r"(-\infty,5)"])
+def test_bare_numbers_leave_open_which_interval_they_mean(gold):
+    bare = gold.strip("()[]")
+    assert equal(bare, gold) is not True
+    assert equal("(2,5)", "2,5") is True
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "right"),
+    [
+        (r"17.5 \approx 18", "17.5", True),
+        (r"17.5 \approx 18", "18", False),
+        (r"\sqrt2 \approx 1", "1", False),
+        (r"0.5 \approx 1", "1", False),
+        (r"2\pi \approx 6.28", "6.28", True),
+    ],
+)
+def test_a_coarse_rounding_is_no_second_answer(said, gold, right):
+    assert (equal(said, gold) is True) is right

@@ -138,8 +138,10 @@ def _same_parts(said: Form, gold: Form) -> bool:
         same = said.marks == gold.marks
     elif kinds == {"tuple"}:
         same = len(said.parts) != 2 or _brackets(said) == _brackets(gold)
-    else:
-        same = kinds == {"list", "tuple"}
+    else:  # bare numbers may be a point; of an interval they leave open which ends belong to it
+        written = said if said.kind == "tuple" else gold
+        point = written.kind == "tuple" and _brackets(written) == ["(", ")"] and r"\infty" not in written.text
+        same = kinds == {"list", "tuple"} and point
     return same and _in_order(said.parts, gold.parts)
 
 
@@ -236,7 +238,10 @@ def _readings(said: Form) -> list[Form]:
     exact, rounded = _constant(value), _constant(rounding)
     if exact is None or rounded is None:
         return [form(rounding if _NAME.fullmatch(value) else before)]
-    return [form(before), form(rounding)] if _rounds(rounding, rounded, exact, digits=1) else []
+    if not _rounds(rounding, rounded, exact, digits=1):
+        return []
+    close = _rounds(rounding, rounded, exact, digits=3)  # a coarser one would be a second answer
+    return [form(before), form(rounding)] if close else [form(before)]
 
 
 def _rounds(written: str, rounded: Expression, exact: Expression, *, digits: int = ROUNDED) -> bool:
