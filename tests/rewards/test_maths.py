@@ -344,3 +344,9 @@ def test_no_false_positive_and_at_most_two_false_negatives_on_contest_problems(d
     positives, negatives = errors(labelled(data_dir, "math_qwen_cot"))
     assert positives == []
     assert len(negatives) <= 2
+
+
+@pytest.mark.parametrize("said", [r"x\frac{1}{2}", r"e\frac12", r"n\frac{1}{2}"])
+def test_a_letter_before_a_number_is_a_factor_not_a_label(said):
+    assert judge_here(rf"\boxed{{{said}}}", {"answer": r"\frac12"}).value == 0.0
+    assert judge_here(rf"\boxed{{{said}}}", {"answer": said}).value == 1.0

@@ -76,8 +76,9 @@ _HARMLESS = re.compile(  # what may stand in or around one number
     r"\\[dtc]?frac(?![A-Za-z])|\\(?:text|mathrm|mbox)\s*(?=\{)|(?:\\cdot|\\times|[*x])\s*10\s*\^|\\[$%!,; ]"
     r"|\^\{?\\circ\}?|(?<=[}a-z])\^\{?[23]\}?\s*\Z|\\(?:left|right)(?![A-Za-z])"
 )
-_MORE_THAN_A_NUMBER = re.compile(  # relations, brackets, powers; a letter glued to a number; 2e-1
+_MORE_THAN_A_NUMBER = re.compile(  # relations, brackets, powers; a letter at either side of a number; 2e-1
     r"[\\=<>|!_()\[\]:^≈±√π∞]|\b\d[\d.,]*[A-Za-z](?![A-Za-z])|(?<![\d.])\d+[eE][-+]?\d"
+    r"|(?<![A-Za-z])[A-Za-z]\s*[\d{]"
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\b")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
