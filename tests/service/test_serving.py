@@ -10,7 +10,7 @@ import stat
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -436,11 +436,13 @@ async def until_health(client, holds):
 def test_a_standard_error_that_takes_no_more_ends_nothing(monkeypatch):
     kept = Supervisor(DEFAULTS, SystemClock())
     kept.reloaded = 0
-    with suppress(OSError), Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        kept._note(RefusedError("it is broken", where="recipe", remedy="mend it"))
-        monkeypatch.undo()
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - closing it raises, too
+    monkeypatch.setattr(sys, "stderr", full)
+    kept._note(RefusedError("it is broken", where="recipe", remedy="mend it"))
+    monkeypatch.undo()
     assert "it is broken" in kept.last["error"]
+    with pytest.raises(OSError, match="No space"):
+        full.close()
 
 
 # --- beginning
