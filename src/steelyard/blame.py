@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
+from steelyard.execution import Ended, Execution
 from steelyard.outcome import End, Failure, Scored, Unscored, Verdict
 
 UNSCORED_SHARE: Final = 0.05
@@ -57,6 +58,30 @@ def excused(code: str | None) -> bool:
     return code is not None and (
         code in OWN_LIMITS or code in DOUBTS or code == "reproduced" or code.endswith("_reproduced")
     )
+
+
+def ending(execution: Execution) -> str | None:
+    """The code of an end that the candidate brought about; `None` if it may have been somebody else.
+
+    A limit of its own, an exit and a signal of its own are final. The wall, and contact that was lost after
+    its first instruction, are suspect: whatever a machine can do to a program, a program can try to fake.
+
+    Examples
+    --------
+    >>> ending(Execution(Ended.LIMIT, limit="cpu"))
+    'cpu'
+    >>> ending(Execution(Ended.LIMIT, limit="wall")) is None
+    True
+    """
+    if execution.ended is Ended.LIMIT:
+        return None if execution.limit == "wall" else execution.limit
+    if execution.ended is Ended.LOST:
+        return None
+    if execution.evidence.get("refused_processes"):
+        return "processes"
+    if execution.evidence.get("memory_kills"):
+        return "memory"
+    return execution.ended.value if execution.ended in {Ended.EXIT, Ended.SIGNAL} else "no_verdict"
 
 
 class Next(Enum):

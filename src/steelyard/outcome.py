@@ -102,12 +102,15 @@ class Failure(NamedTuple):
         The limit that cut it: `cpu`, `memory`, `wall`, ...
     boundary
         Whose machinery failed, on evidence that the completion cannot produce; else empty.
+    evidence
+        What else was seen, kept with the attempt.
     """
 
     end: End
     cause: str
     limit: str | None = None
     boundary: str = ""
+    evidence: Mapping[str, Any] = {}
 
 
 Said: TypeAlias = Scored | Abstained | Failure
@@ -332,11 +335,14 @@ class Context:
         Where limits come from, if they are not fixed.
     report
         Takes the boundary's clocks: they reach the attempt also when the verdict is `Scored`.
+    fresh
+        Whether it must run where nothing ran before: it is a second attempt.
     """
 
     deadline_s: Seconds | None = None
     limiter: Limiter | None = None
     report: Callable[[Clocks], None] = lambda _clocks: None
+    fresh: bool = False
 
 
 class Reward(Protocol):

@@ -167,11 +167,16 @@ class Runtime:
 
         Raises
         ------
+        RefusedError
+            If a boundary does not hold on this machine.
         TooManyUnscoredError
             If more than the stated share cannot be judged (and `stop` is on).
         RunStoppedError
             If a reward judges nothing at all, or the ledger cannot be written.
         """
+        for part in self.recipe.parts:
+            if hasattr(part.reward, "attest"):
+                await part.reward.attest()
         first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
         scheduler = Scheduler(
             self._plans(), first_attempt=first, canaries=self._canaries, close=self._callers is None
@@ -183,7 +188,7 @@ class Runtime:
                 for one in scored:
                     yield one
                     self._watch(one)
-                self._canaries = scheduler.canaries()
+                self._canaries = {**self._canaries, **scheduler.canaries()}
 
     # The ledger's side
 

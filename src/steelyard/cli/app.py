@@ -101,8 +101,23 @@ TimeoutOption = Annotated[
         min=0.001,
         metavar="SECONDS",
         help="Per attempt: CPU seconds of a function of yours (ten times as much wall time), "
-        "wall seconds of an async one.",
-        show_default="10, async 60",
+        "wall seconds of an async one, or of code that a model wrote.",
+        show_default="10, async 60, code 30",
+    ),
+]
+BoundaryOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Where code that a model wrote runs; `steelyard doctor` says which hold here."
+    ),
+]
+CpuOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        metavar="SECONDS",
+        help="For code that a model wrote: CPU seconds per attempt.",
+        show_default="2",
     ),
 ]
 WorkersOption = Annotated[
@@ -137,6 +152,8 @@ def score(
     column: ColumnOption = None,
     keep: KeepOption = None,
     bad_rows: BadRowsOption = BadRows.refuse,
+    boundary: BoundaryOption = "bubblewrap",
+    cpu: CpuOption = None,
     timeout: TimeoutOption = None,
     workers: WorkersOption = None,
     concurrency: ConcurrencyOption = 64,
@@ -154,7 +171,8 @@ def score(
     from steelyard.cli.score import run
     from steelyard.scoring import Options
 
-    what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats)
+    places = _places(boundary, cpu, timeout)
+    what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats, places=places)
     options = Options(
         columns=_columns(column or []),
         advantage=advantage.value,
@@ -183,6 +201,8 @@ def serve(
     ] = False,
     column: ColumnOption = None,
     advantage: AdvantageOption = Scheme.grpo,
+    boundary: BoundaryOption = "bubblewrap",
+    cpu: CpuOption = None,
     timeout: TimeoutOption = None,
     workers: WorkersOption = None,
     concurrency: ConcurrencyOption = 64,
@@ -199,6 +219,7 @@ def serve(
             "watch": watch,
             "columns": _columns(column or []),
             "advantage": advantage.value,
+            "code": _places(boundary, cpu, timeout),
             "timeout_s": timeout,
             "workers": workers,
             "places": concurrency,
@@ -225,6 +246,8 @@ def check(
             min=0.001, metavar="SECONDS", help="As in score.", show_default="2, where a reward is async 10"
         ),
     ] = None,
+    boundary: BoundaryOption = "bubblewrap",
+    cpu: CpuOption = None,
     workers: WorkersOption = None,
     within: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="After so long nothing more is asked.")
@@ -240,7 +263,7 @@ def check(
 
     code = run(
         file,
-        recipe_of(recipe),
+        recipe_of(recipe, places=_places(boundary, cpu, timeout)),
         _columns(column or []),
         skip_bad_rows=bad_rows is BadRows.skip,
         timeout_s=timeout,
@@ -294,6 +317,26 @@ def show(
             words.failed(record)
         else:
             words.runs(record)
+
+
+@app.command()
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON document.")] = False,
+) -> None:
+    """Say what this machine can isolate code with, what is missing, and the command that mends it.
+
+    Exits with 1 if no boundary holds.
+    """
+    from steelyard.cli.doctor import run
+
+    raise typer.Exit(run(as_json=as_json))
+
+
+def _places(boundary: str, cpu: float | None, timeout: float | None) -> dict[str, object]:
+    """Settings of rewards that run code, as far as they were given."""
+    given: dict[str, object] = {"boundary": boundary, "cpu_s": cpu, "wall_s": timeout}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _split(given: list[str]) -> list[str]:

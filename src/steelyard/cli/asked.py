@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from steelyard.errors import RefusedError
-from steelyard.outcome import Part
+from steelyard.outcome import Part, Reward
 from steelyard.rewards import Recipe, find, load_recipe
+from steelyard.rewards.registry import runs_code
 
 
-def asked(names: list[str], file: Path | None, *, schema_draft: str | None, formats: bool) -> Recipe:
+def asked(
+    names: list[str],
+    file: Path | None,
+    *,
+    schema_draft: str | None,
+    formats: bool,
+    places: Mapping[str, Any],
+) -> Recipe:
     """Make a recipe of what was said on the command line.
+
+    Parameters
+    ----------
+    names, file
+        Rewards by name, or a recipe's file.
+    schema_draft, formats
+        Settings of the reward `schema`.
+    places
+        Settings of rewards that run code, where they do not say it themselves: `boundary`, `cpu_s`, `wall_s`.
 
     Raises
     ------
@@ -37,5 +55,9 @@ def asked(names: list[str], file: Path | None, *, schema_draft: str | None, form
             else "ask for that reward, or drop them",
         )
     if file is not None:
-        return load_recipe(file)
-    return Recipe(tuple(Part(find(name, **(settings if name in schemas else {}))) for name in names))
+        return load_recipe(file, places=places)
+    return Recipe(tuple(Part(_found(name, settings if name in schemas else {}, places)) for name in names))
+
+
+def _found(name: str, settings: Mapping[str, Any], places: Mapping[str, Any]) -> Reward:
+    return find(name, **settings, **(places if runs_code(name) else {}))

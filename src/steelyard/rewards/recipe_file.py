@@ -37,7 +37,7 @@ from steelyard.rewards.gates import gate
 from steelyard.rewards.own import FunctionReward
 from steelyard.rewards.own import reward as of_function
 from steelyard.rewards.recipe import Recipe
-from steelyard.rewards.registry import find, is_ours, made
+from steelyard.rewards.registry import find, is_ours, made, runs_code
 from steelyard.rewards.shaping import Shape, cosine, length_penalty
 
 SHAPES: Final[Mapping[str, Callable[..., Shape]]] = {"length_penalty": length_penalty, "cosine": cosine}
@@ -57,8 +57,15 @@ _NAME = re.compile(r"[^\s<>=!]+")
 _KINDS = {str: "text", bool: "true or false", dict: "a table", (int, float): "a number"}
 
 
-def load_recipe(path: str | Path) -> Recipe:
+def load_recipe(path: str | Path, *, places: Mapping[str, Any] | None = None) -> Recipe:
     """Read a recipe from a TOML file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    places
+        Settings of rewards that run code, where the file does not say them: `boundary`, `cpu_s`, `wall_s`.
 
     Raises
     ------
@@ -76,10 +83,12 @@ def load_recipe(path: str | Path) -> Recipe:
         raise RefusedError(
             f"it cannot be read ({error})", where=f"--recipe {path}", remedy="name a TOML file in UTF-8"
         ) from error
-    return read_recipe(text, name=path.name, folder=path.parent)
+    return read_recipe(text, name=path.name, folder=path.parent, places=places)
 
 
-def read_recipe(text: str, *, name: str = "recipe", folder: str | Path = ".") -> Recipe:
+def read_recipe(
+    text: str, *, name: str = "recipe", folder: str | Path = ".", places: Mapping[str, Any] | None = None
+) -> Recipe:
     r"""Read a recipe from TOML text.
 
     Parameters
@@ -90,6 +99,8 @@ def read_recipe(text: str, *, name: str = "recipe", folder: str | Path = ".") ->
         The word for it in messages.
     folder
         Where relative paths in it start.
+    places
+        As for `load_recipe`.
 
     Raises
     ------
@@ -115,8 +126,8 @@ def read_recipe(text: str, *, name: str = "recipe", folder: str | Path = ".") ->
     )
     if not parts:
         raise RefusedError("it has no part", where=name, remedy='write [[part]] and reward = "..." below it')
-    place = Path(folder)
-    made_of = [_part(entry, f"{name}: part {number}", place) for number, entry in enumerate(parts, start=1)]
+    place, provided = Path(folder), places or {}
+    made_of = [_part(entry, f"{name}: part {number}", place, provided) for number, entry in enumerate(parts, start=1)]
     by_name = {part.reward.name: part for part in made_of}
     bent_by = [
         _shape(entry, f"{name}: shape {number}", place, by_name)
@@ -148,21 +159,23 @@ def _refuse_unknown(
             raise RefusedError(f"{word} = {value!r} is not {wanted}", where=where, remedy=f"write {wanted}")
 
 
-def _part(entry: Mapping[str, Any], where: str, folder: Path) -> Part:
+def _part(entry: Mapping[str, Any], where: str, folder: Path, places: Mapping[str, Any]) -> Part:
     _refuse_unknown(entry, _PART, where)
     if "reward" not in entry:
         raise RefusedError("it names no reward", where=where, remedy='add reward = "..."')
     try:
-        reward = _reward(entry, folder)
+        reward = _reward(entry, folder, places)
         only_if = gate(entry["only_if"]) if "only_if" in entry else None
     except RefusedError as error:
         raise RefusedError(error.reason, where=f"{where}: {error.where}", remedy=error.remedy) from error
     return Part(reward, float(entry.get("weight", 1.0)), entry.get("optional", False), only_if)
 
 
-def _reward(entry: Mapping[str, Any], folder: Path) -> Reward:
+def _reward(entry: Mapping[str, Any], folder: Path, places: Mapping[str, Any]) -> Reward:
     name = entry["reward"]
     target, settings = _placed(name, folder), _rooted(entry.get("settings", {}), folder)
+    if runs_code(name):
+        settings = {**places, **settings}
     reward = find(target, **settings)
     if "floor" in entry:
         if not isinstance(reward, FunctionReward):

@@ -16,6 +16,7 @@ from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Reward
 from steelyard.rewards.answers import answer, gsm8k
 from steelyard.rewards.choice import choice
+from steelyard.rewards.code import tests
 from steelyard.rewards.gym import gym
 from steelyard.rewards.instructions import instructions
 from steelyard.rewards.lengths import overlong
@@ -188,6 +189,20 @@ BUILTIN: Mapping[str, Builtin] = {
             ),
         ),
         Builtin(
+            "tests",
+            "code against the unit tests in the column `tests`, behind an isolation boundary",
+            "1 all checks hold, 0 else; with share the share of them",
+            tests,
+            _row(
+                "Write add(a, b).",
+                "```python\ndef add(a, b):\n    return a + b\n```",
+                tests="assert add(2, 3) == 5\nassert add(-1, 1) == 0",
+            ),
+            {"boundary": "bubblewrap"},
+            variants="tests:share, tests:cooperative, tests:in_place",
+            settings=_flags("share", "cooperative", "in_place"),
+        ),
+        Builtin(
             "turns",
             "how few turns an episode took; behind a gate on its outcome",
             "1 at most `best` turns, 0 from `limit` on",
@@ -308,6 +323,11 @@ def find(name: str, /, **settings: Any) -> Reward:  # noqa: ANN401 - each factor
             remedy="write the values into the function, or as defaults of its parameters",
         )
     return named(name)
+
+
+def runs_code(name: str) -> bool:
+    """Whether a name is a reward of ours that runs what a model wrote, and so needs a boundary."""
+    return name.partition(":")[0] == "tests"
 
 
 def is_ours(name: str) -> bool:

@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from steelyard.clock import Clock, Clocks, Seconds
-from steelyard.errors import InfraError, RewardError, SandboxError, SuspectError, describe, printable
+from steelyard.errors import (
+    InfraError,
+    RewardError,
+    RunStoppedError,
+    SandboxError,
+    SuspectError,
+    describe,
+    printable,
+)
 from steelyard.outcome import (
     Called,
     Context,
@@ -100,7 +108,8 @@ class AsyncCaller:
     Parameters
     ----------
     reward
-        The reward; a coroutine function, or a value whose `__call__` is one.
+        The reward; a coroutine function, or a value whose `__call__` is one. One that `keeps_time` is not cut
+        here: its boundary does that, and reports how long a call waited for a slot.
     clock
         Time.
     places
@@ -115,19 +124,20 @@ class AsyncCaller:
         self._places = places
         self._deadline_s = deadline_s
 
-    async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:  # noqa: ARG002
+    async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:
         """Judge one rollout, or a batch or group, in one call."""
         ready = self._clock.now()
         async with self._places:
             started = self._clock.now()
             reported: list[Clocks] = []
-            context = Context(deadline_s=self._deadline_s, report=reported.append)
+            context = Context(deadline_s=self._deadline_s, report=reported.append, fresh=fresh)
             said = await self._bounded(rollouts, context)
             measured = reported[-1] if reported else Clocks()
+            inside_s = measured.queued_s or 0.0  # it waited for a slot of its boundary
             clocks = replace(
                 measured,
-                queued_s=started - ready,
-                service_s=self._clock.now() - started,
+                queued_s=started - ready + inside_s,
+                service_s=self._clock.now() - started - inside_s,
                 censored=measured.censored or any(isinstance(s, Failure) and s.end is End.CUT for s in said),
             )
         return [Called(rollouts, said, clocks)]
@@ -137,9 +147,13 @@ class AsyncCaller:
         return await ask_canary(self._reward, self._clock, self._deadline_s + GRACE_S)
 
     async def close(self) -> None:
-        """Nothing of its own to stop: the scheduler cancels its calls."""
+        """End what the reward keeps running between calls; the scheduler cancels the calls themselves."""
+        if hasattr(self._reward, "close"):
+            await self._reward.close()
 
     async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> Sequence[Said]:
+        if getattr(self._reward, "keeps_time", False):
+            return await self._judge(rollouts, context)
         work = await within(self._judge(rollouts, context), self._clock, self._deadline_s + GRACE_S)
         if work is None:
             cause = f"no answer after {self._deadline_s:g} s"
@@ -163,8 +177,9 @@ class AsyncCaller:
             if error.clocks is not None:
                 context.report(error.clocks)
             end = End.CUT if error.cause == "wall" else End.LOST
-            failure = Failure(end, printable(error.cause), limit=error.cause if end is End.CUT else None)
-        except (asyncio.CancelledError, KeyboardInterrupt):
+            cut = error.cause if end is End.CUT else None
+            failure = Failure(end, printable(error.cause), limit=cut, evidence=error.evidence)
+        except (asyncio.CancelledError, KeyboardInterrupt, RunStoppedError):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it raises, exit() too, is data about its rollouts
             failure = Failure(End.RAISED, _cause(error))
@@ -199,6 +214,8 @@ async def ask_canary(reward: Reward, clock: Clock, limit_s: Seconds) -> bool | N
 async def _canary(reward: Reward) -> bool | None:
     try:
         return await reward.canary()
+    except RunStoppedError:
+        raise
     except Exception:  # noqa: BLE001 - a canary that raises was not answered
         return False
 

@@ -439,7 +439,7 @@ class Scheduler:
         failure = next((said for said in called.said if isinstance(said, Failure)), None)
         evidence = None
         if failure is not None:
-            evidence = {"cause": failure.cause, "boundary": failure.boundary}
+            evidence = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
         self._batch.attempts.append(
             Attempt(
                 attempt,

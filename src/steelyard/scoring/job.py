@@ -126,6 +126,7 @@ def score_file(
     path = ledger_of(out) if ledger is None else Path(ledger)
     _refuse_mix_ups(file, out, path)
     target = ScoredFile(out)
+    _refuse_unattested(recipe)
     with ExitStack() as stack:
         record: Ledger | None = None
         if is_once(file):
@@ -147,6 +148,21 @@ def score_file(
         _write(target, _counted(rows, found.rollouts, progress), columns)
         record.forget_spool()
         return counting.finish(record, run)
+
+
+def _refuse_unattested(recipe: Recipe) -> None:
+    """Have boundaries prove that they hold, before anything is read."""
+    proving = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
+
+    async def prove() -> None:
+        for reward in proving:
+            try:
+                await reward.attest()
+            finally:
+                await reward.close()
+
+    if proving:
+        asyncio.run(prove())
 
 
 def ledger_of(out: Path) -> Path:

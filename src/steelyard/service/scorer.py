@@ -46,7 +46,7 @@ def main(control: int, parent: int, settings: Settings, number: int) -> None:
         front.set_inheritable(False)
         sources.rule()
         try:
-            recipe = pinned(recipe_of(settings.recipe), sources)
+            recipe = pinned(recipe_of(settings.recipe, places=settings.code), sources)
             runtime = _runtime(recipe, settings)
         except RefusedError as error:
             refused = {"reason": error.reason, "where": error.where, "remedy": error.remedy}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 from steelyard.clock import Seconds
 
@@ -26,6 +26,8 @@ class Settings:
         Whether to reload when a file that was loaded changes.
     columns
         Our column names to the rows', where they differ.
+    code
+        Settings of rewards that run code: `boundary`, `cpu_s`, `wall_s`.
     advantage, timeout_s, workers, places
         As in `Runtime`.
     """
@@ -37,6 +39,7 @@ class Settings:
     watch: bool
     columns: Mapping[str, str]
     advantage: str
+    code: Mapping[str, Any]
     timeout_s: Seconds | None
     workers: int | None
     places: int

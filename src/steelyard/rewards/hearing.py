@@ -1,0 +1,126 @@
+"""What a candidate says of its calls, heard as it comes, and judged as soon as it can be.
+
+Everything here is read from a process that the candidate owns: a message that is malformed, surplus or
+early is its failure, and costs no more than its length.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from steelyard.rewards.suites import Checked, Outcome, Raised, Table, Value
+from steelyard.rewards.suites.comparing import _judged as judge_check, leaves
+from steelyard.sandbox.guest import codec
+
+_EXHAUSTED: Final = (
+    ("memory", re.compile(r"\bMemoryError\b|Errno 12\b")),
+    ("threads", re.compile(r"can't start new thread")),
+    ("processes", re.compile(r"\bBlockingIOError\b.*Errno 11\b")),
+    ("files", re.compile(r"\[Errno (?:24|27|28|122)\]")),
+)
+
+
+def told_code(code: str, reason: str) -> str:
+    """The code of an exception: that of the limit which it tells of, if it tells of one.
+
+    Examples
+    --------
+    >>> told_code("exception", "f(1): MemoryError in line 2"), told_code("exception", "f(1): KeyError: 1")
+    ('memory', 'exception')
+    """
+    if code in {"exception", "load_error"}:
+        return next((limit for limit, words in _EXHAUSTED if words.search(reason)), code)
+    return code
+
+
+class TableHearing:
+    """The outcomes of a table's calls, and what they are worth.
+
+    Parameters
+    ----------
+    table
+        The calls that are made, and what must come back.
+    share
+        Whether all checks count; else the first that does not hold is enough.
+    """
+
+    def __init__(self, table: Table, *, share: bool) -> None:
+        self._table = table
+        self._share = share
+        self._outcomes: list[Outcome] = []
+        self._next = 0
+        self._passed = 0
+        self._first: Checked | None = None
+        self._loaded = False
+        self._done = False
+        self.fault: str | None = None
+        """What was wrong with its messages."""
+
+    def listen(self, frame: bytes) -> bool:
+        """Take a frame; true if that is enough for a verdict."""
+        try:
+            self._take(codec.loads(frame))
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+            self.fault = f"it sent what is no answer: {error}"[:200]
+        return self.fault is not None or (self._first is not None and not self._share and not self._done)
+
+    def _take(self, said: Any) -> None:  # noqa: ANN401 - whatever a candidate sends
+        kind = said[0]
+        if self._done or (kind in {"loaded", "load_error"}) is self._loaded:
+            raise ValueError("a message out of turn")
+        if kind == "loaded":
+            self._loaded = True
+        elif kind == "load_error":
+            _, name, message, line = said
+            where = f" in line {int(line)}" if line else ""
+            words = f"{str(name)[:80]}{where}: {' '.join(str(message).split())[:200]}"
+            self._first = Checked(False, 0, "", "load_error", words)
+            self._loaded = self._done = True
+        elif kind == "r":
+            _, first, outcomes = said
+            if first != len(self._outcomes) or len(self._outcomes) + len(outcomes) > len(self._table.calls):
+                raise ValueError("outcomes that nobody asked for")
+            self._outcomes += [_outcome(one) for one in outcomes]
+            self._judge()
+        elif kind == "done" and len(self._outcomes) == len(self._table.calls):
+            self._done = True
+            self._judge()
+        else:
+            raise ValueError(f"{str(kind)[:40]!r} is no answer")
+
+    def _judge(self) -> None:
+        """Judge the checks whose calls have all come back."""
+        checks = self._table.checks
+        while self._next < len(checks) and (self._share or self._first is None):
+            check = checks[self._next]
+            if not self._done and any(leaf.call >= len(self._outcomes) for leaf in leaves(check.expression)):
+                return
+            self._next += 1
+            checked = judge_check(check, self._outcomes)
+            if checked.passed:
+                self._passed += 1
+            elif self._first is None:
+                self._first = checked
+
+    def said(self) -> tuple[int, Checked | None] | None:
+        """How many checks hold, and the first that does not; `None` if that is not known."""
+        if self.fault is not None:
+            return None
+        if self._done or (self._first is not None and not self._share):
+            return self._passed, self._first
+        return None
+
+
+def _outcome(said: Any) -> Outcome:  # noqa: ANN401
+    if said[0] == "v":
+        _, value, *after = said
+        if after:
+            return Value(codec.from_tree(value), [codec.from_tree(one) for one in after[0]])
+        return Value(codec.from_tree(value))
+    _, name, message, line, *bases = said
+    if said[0] != "x":
+        raise ValueError(f"{str(said[0])[:40]!r} is no outcome")
+    number = line if type(line) is int else None
+    names = [str(base)[:80] for base in (bases[0] if bases else [])[:40]]
+    return Raised(str(name)[:80], str(message)[:300], number, names)

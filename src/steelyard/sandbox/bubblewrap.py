@@ -1,0 +1,254 @@
+"""Bubblewrap: namespaces of an ordinary user around each slot, and again around each candidate.
+
+Covers: the file system (the system's and Python's folders read-only, one private folder in memory), the
+network (there is none), other processes, users and capabilities, System V and POSIX objects, the host's
+environment, CPU, memory, processes, files and output. Works as root (who becomes nobody first) and as an
+ordinary user, where the kernel allows user namespaces.
+
+Does not cover: faults of the kernel, which all candidates share with the host; side channels; the time of
+day. Where no cgroup can be written, memory is limited per process and not for all of a candidate's
+processes together; the facts of `attest` say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from steelyard.clock import Clock, SystemClock
+from steelyard.errors import SandboxError
+from steelyard.execution import MIB, Execution, Limits
+from steelyard.sandbox.boundary import Checks, Opinion, Program
+from steelyard.sandbox.forkserver import Making, Mould, Slots
+from steelyard.sandbox.guest import frames
+from steelyard.sandbox.house import House
+from steelyard.sandbox.judges import ANSWER_S, Judge, Judges, opinion_of
+from steelyard.sandbox.slot import Given, Guest, Slot
+
+JUDGES: Final = Mould(
+    memory_bytes=2_048 * MIB,
+    processes=512,
+    file_bytes=64 * MIB,
+    files=4_096,
+    output_bytes=32 * MIB,
+    preload="judge",
+)
+"""What all judges of a slot may use together."""
+
+
+class Bubblewrap:
+    """The boundary `bubblewrap`.
+
+    Parameters
+    ----------
+    slots
+        How many slots there may be; eight for each core if not given.
+    preload
+        Modules that slots import before any candidate comes, beside the usual ones: a candidate that imports
+        NumPy pays for it out of its own CPU seconds unless it is named here.
+    cgroup
+        Where cgroups are made, if not where this process is.
+    clock
+        Time.
+
+    Raises
+    ------
+    RefusedError
+        When it is used: if the boundary does not hold on this machine.
+    """
+
+    name = "bubblewrap"
+
+    def __init__(
+        self,
+        *,
+        slots: int | None = None,
+        preload: tuple[str, ...] = (),
+        cgroup: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._most = slots
+        self._preload = ",".join(preload)
+        self._cgroup = cgroup
+        self._clock = clock or SystemClock()
+        self._open: _Open | None = None
+        self._facts: Mapping[str, str] | None = None
+
+    @property
+    def identity(self) -> str:
+        """Changes whenever a verdict could: the boundary's rules, and what it preloads."""
+        return f"bubblewrap/1:{self._preload}"
+
+    def _opened(self) -> _Open:
+        loop = asyncio.get_running_loop()
+        if self._open is not None and self._open.loop is not loop:  # its loop has ended, and so did its slots
+            self._open.close()
+            self._open = None
+        if self._open is None:
+            self._open = _Open(loop, House(self._cgroup, self._clock), self._clock, self._most)
+        return self._open
+
+    async def attest(self) -> Mapping[str, str]:
+        """Prove from inside that it holds; return the facts.
+
+        Raises
+        ------
+        RefusedError
+            If it does not, with the fact, the value seen and the way out.
+        """
+        if self._facts is None:
+            opened = self._opened()
+            mould = Mould.of(Limits(), self._preload)
+            try:
+                slot = await opened.slots.slot(mould)
+            except SandboxError as error:
+                raise opened.house.refusal(error) from error
+            opened.slots.keep(slot, mould)
+            self._facts = {**opened.house.facts(), **opened.house.proven}
+        return self._facts
+
+    async def run(
+        self,
+        program: Program,
+        limits: Limits,
+        *,
+        listen: Callable[[bytes], bool] | None = None,
+        fresh: bool = False,
+        urgent: bool = False,
+    ) -> Execution:
+        """Run a program in a slot: see `steelyard.sandbox.boundary.Boundary`."""
+        replies: list[bytes] = []
+
+        def begun(guest: Guest) -> None:
+            def hear(frame: bytes) -> None:
+                if listen is None:
+                    replies.append(frame)
+                elif listen(frame):
+                    guest.kill()
+
+            guest.hear = hear
+
+        apart = program.mode == "program"
+        given = Given(
+            frames.pack(_header(program.mode, program.header), program.source, *program.frames),
+            cpu_s=_backstop(limits),
+            reply_bytes=limits.reply_bytes,
+            stdin=program.stdin if apart else None,
+            apart=apart,
+        )
+        kept = limits.output_bytes if apart else limits.kept_bytes
+        return await self._opened().slots.run(
+            given, limits, begun, kept_bytes=kept, preload=self._preload, fresh=fresh, urgent=urgent
+        )
+
+    async def check(
+        self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
+    ) -> tuple[Execution, Opinion]:
+        """Have a judge process check a candidate: see `steelyard.sandbox.boundary.Boundary`."""
+        opened = self._opened()
+        asked = self._clock.now()
+        judge = await opened.judges.take(checks, fresh=fresh)
+        waited_s = self._clock.now() - asked
+        ours, theirs = socket.socketpair()
+        sound = False
+        try:
+            given = Given(
+                frames.pack(_header("serve", {}), source),
+                cpu_s=_backstop(limits),
+                reply_bytes=MIB,
+                rpc=theirs.fileno(),
+            )
+            asking = _Asking(judge, ours, theirs)
+            execution = await opened.slots.run(
+                given,
+                limits,
+                asking.begun,
+                kept_bytes=limits.kept_bytes,
+                preload=self._preload,
+                fresh=fresh,
+                waiting=lambda: not judge.waits_for_candidate,
+            )
+            opinion = await asking.opinion()
+            sound = opinion.lost is None
+        finally:
+            ours.close()
+            theirs.close()
+            if sound:
+                opened.judges.give(judge)
+            else:
+                opened.judges.drop(judge)
+        clocks = execution.clocks
+        queued_s = (clocks.queued_s or 0.0) + waited_s
+        return replace(execution, clocks=replace(clocks, queued_s=queued_s)), opinion
+
+    async def close(self) -> None:
+        """End everything, within two seconds."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()
+
+
+class _Open:
+    """What is open while a boundary is used in an event loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, house: House, clock: Clock, most: int | None
+    ) -> None:
+        self.loop = loop
+        self.house = house
+        making = Making(house.slot, house.prove, house.usage)
+        self.slots = Slots("bubblewrap", making, clock, cores=house.cores, most=most or house.cores * 8)
+        self.judges = Judges(self._judges, clock)
+
+    async def _judges(self) -> Slot:
+        slot = self.house.slot(JUDGES, lambda _slot: None)
+        await self.house.prove(slot)
+        return slot
+
+    def close(self) -> None:
+        """End all slots, and take the house down."""
+        self.slots.close()
+        self.judges.close()
+        self.house.close()
+
+
+class _Asking:
+    """One candidate before one judge."""
+
+    def __init__(self, judge: Judge, ours: socket.socket, theirs: socket.socket) -> None:
+        self._judge = judge
+        self._ours = ours
+        self._theirs = theirs
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+
+    def begun(self, guest: Guest) -> None:
+        """The candidate has its end of the socket: hand the other to the judge."""
+        self._theirs.close()
+        self._answer = self._judge.ask(self._ours)
+        self._ours.close()
+        self._answer.add_done_callback(lambda _answer: guest.kill())
+
+    async def opinion(self) -> Opinion:
+        """Hear what the judge says; its candidate is gone, so it is not long in coming."""
+        if self._answer is None:
+            return Opinion(lost="it was never asked")
+        await asyncio.wait({self._answer}, timeout=ANSWER_S)
+        if not self._answer.done():
+            return Opinion(lost=f"no answer {ANSWER_S:g} s after its candidate was gone")
+        try:
+            return opinion_of(self._answer.result())
+        except (ConnectionError, SandboxError) as error:
+            return Opinion(lost=str(error))
+
+
+def _header(mode: str, settings: Mapping[str, object]) -> bytes:
+    return json.dumps({"mode": mode, "module": "candidate", "seed": 0, **settings}).encode()
+
+
+def _backstop(limits: Limits) -> int:
+    """Whole CPU seconds for the kernel's own cut of one process, well above ours of all together."""
+    return int(limits.cpu_s) + 2

@@ -1,0 +1,112 @@
+"""How a guest ended, in words: from wait status, kill and counters to an `Execution`.
+
+Facts only. Whether a guest began is what separates an error of the boundary from an end of the guest: it is
+said to have begun when it was confined and about to run its first instruction.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from steelyard.clock import Clocks, Seconds
+from steelyard.errors import SandboxError
+from steelyard.execution import Ended, Execution
+from steelyard.sandbox.slot import Guest
+from steelyard.sandbox.watch import Watched
+
+
+def execution(watched: Watched, boundary: str, queued_s: Seconds, *, kept_bytes: int) -> Execution:
+    """Say what became of a guest that is gone.
+
+    Parameters
+    ----------
+    watched
+        The guest, and what it used.
+    boundary
+        Whose guest it was.
+    queued_s
+        How long it waited for its slot.
+    kept_bytes
+        How much of each output is kept.
+
+    Raises
+    ------
+    SandboxError
+        If it never began.
+    """
+    guest, usage = watched.guest, watched.usage
+    cpu_s = max(usage.cpu_s(), guest.cpu_s)
+    ended, code, limit = _end(watched, cpu_s)
+    clocks = _clocks(guest, cpu_s, queued_s, censored=ended is Ended.LIMIT)
+    if guest.started is None:
+        cause = guest.failed or f"it was gone before its first instruction ({_words(guest.status)})"
+        raise SandboxError(f"sandbox:{boundary}", cause, clocks=clocks)
+    evidence: dict[str, Any] = {}
+    if ended is not Ended.ENOUGH and (ended is not Ended.EXIT or code):
+        evidence = {"status": _words(guest.status), **usage.counted()}
+    stdout, stderr = (_kept(guest, place, kept_bytes) for place in (0, 1))
+    return Execution(
+        ended,
+        code,
+        limit,
+        stdout=stdout,
+        stderr=stderr,
+        clocks=clocks,
+        peak_bytes=usage.peak_bytes(),
+        evidence=evidence,
+    )
+
+
+def _end(watched: Watched, cpu_s: Seconds) -> tuple[Ended, int | None, str | None]:
+    guest, limits = watched.guest, watched.limits
+    if guest.cut is not None:
+        return Ended.LIMIT, None, guest.cut
+    written = sum(os.fstat(output).st_size for output in guest.outputs)
+    if written > limits.output_bytes:
+        return Ended.LIMIT, None, "output"
+    if guest.status is None:
+        return Ended.LOST, None, None
+    if os.WIFEXITED(guest.status):
+        return (Ended.ENOUGH if guest.killed else Ended.EXIT), os.WEXITSTATUS(guest.status), None
+    number = os.WTERMSIG(guest.status)
+    if guest.killed is not None and number == signal.SIGKILL:
+        return Ended.ENOUGH, None, None
+    if number == signal.SIGXFSZ:
+        return Ended.LIMIT, None, "files"
+    if number == signal.SIGXCPU or (number == signal.SIGKILL and cpu_s >= limits.cpu_s):
+        return Ended.LIMIT, None, "cpu"
+    if number == signal.SIGKILL:  # the first process of a namespace cannot send itself one
+        memory = watched.usage.memory_kills()
+        return (Ended.LIMIT, None, "memory") if memory else (Ended.LOST, number, None)
+    return Ended.SIGNAL, number, None
+
+
+def _clocks(guest: Guest, cpu_s: Seconds, queued_s: Seconds, *, censored: bool) -> Clocks:
+    ended = guest.ended if guest.ended is not None else guest.slot.clock.now()
+    if guest.started is None:
+        return Clocks(queued_s=queued_s, spawn_s=ended - guest.asked)
+    last = guest.killed if guest.killed is not None else ended
+    return Clocks(
+        queued_s=queued_s,
+        spawn_s=guest.started - guest.asked,
+        wall_s=last - guest.started,
+        reap_s=ended - last,
+        cpu_s=cpu_s,
+        censored=censored,
+    )
+
+
+def _kept(guest: Guest, place: int, kept_bytes: int) -> bytes:
+    if place >= len(guest.outputs):
+        return b""
+    return os.pread(guest.outputs[place], kept_bytes, 0)
+
+
+def _words(status: int | None) -> str:
+    if status is None:
+        return "contact was lost"
+    if os.WIFEXITED(status):
+        return f"exit status {os.WEXITSTATUS(status)}"
+    return signal.strsignal(os.WTERMSIG(status)) or f"signal {os.WTERMSIG(status)}"

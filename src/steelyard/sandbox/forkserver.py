@@ -1,0 +1,273 @@
+"""Warm slots: programs wait for a turn, run in a slot that is warm, and leave it as they found it.
+
+There are more slots than cores, since a program that hangs or sleeps holds its slot but needs no core: as
+many programs run at once as there are cores, and one more for each that has been running for a while, up to
+the number of slots. A slot serves a thousand programs, then another takes its place: with it go the address
+layout that they shared, and whatever a kernel keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from steelyard.clock import Clock
+from steelyard.errors import SandboxError
+from steelyard.execution import Execution, Limits
+from steelyard.sandbox.ends import execution
+from steelyard.sandbox.slot import Given, Guest, Slot
+from steelyard.sandbox.watch import Usage, Watchdog, Watched
+
+SERVES: Final = 1_000
+"""Programs after which a slot is replaced."""
+
+SLOTS_EACH: Final = 8
+"""Slots for each core, at most: what hangs must not hold up what does not."""
+
+
+class Mould(NamedTuple):
+    """What is fixed for a slot when it starts: programs that need another one need another slot."""
+
+    memory_bytes: int
+    processes: int
+    file_bytes: int
+    files: int
+    output_bytes: int
+    preload: str = ""
+
+    @classmethod
+    def of(cls, limits: Limits, preload: str = "") -> Mould:
+        """The mould of these limits."""
+        return cls(
+            limits.memory_bytes,
+            limits.processes,
+            limits.file_bytes,
+            limits.files,
+            limits.output_bytes,
+            preload,
+        )
+
+
+class Making(NamedTuple):
+    """How slots are made and measured.
+
+    Parameters
+    ----------
+    slot
+        Makes one that is not ready yet.
+    prove
+        Waits until it is, and makes sure that it holds.
+    usage
+        What the guests of a slot use from now on.
+    """
+
+    slot: Callable[[Mould, Callable[[Slot], None]], Slot]
+    prove: Callable[[Slot], Awaitable[object]]
+    usage: Callable[[Slot], Usage]
+
+
+class Turns:
+    """Who may run: first come, first served.
+
+    Parameters
+    ----------
+    usual
+        How many at once.
+    most
+        How many when some of them are slow.
+    """
+
+    def __init__(self, usual: int, most: int) -> None:
+        self._usual = usual
+        self._most = most
+        self._allowed = usual
+        self._running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self, *, at_once: bool = False) -> None:
+        """Wait for a turn, or take one though it is nobody's."""
+        if at_once or (self._running < self._allowed and not self._waiting):
+            self._running += 1
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self.give()
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(mine)
+            raise
+
+    def give(self) -> None:
+        """End a turn."""
+        self._running -= 1
+        self._wake()
+
+    def slow(self, count: int) -> None:
+        """Let others run beside this many that are slow."""
+        self._allowed = min(self._usual + count, self._most)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self._running < self._allowed:
+            mine = self._waiting.popleft()
+            if not mine.done():
+                self._running += 1
+                mine.set_result(None)
+
+
+class Slots:
+    """Slots that are warm, and programs that run in them.
+
+    Parameters
+    ----------
+    boundary
+        Whose slots they are.
+    making
+        How slots are made.
+    clock
+        Time.
+    cores
+        How many programs run at once when all are quick.
+    most
+        How many slots there may be.
+    """
+
+    def __init__(self, boundary: str, making: Making, clock: Clock, *, cores: int, most: int) -> None:
+        self._boundary = boundary
+        self._making = making
+        self._clock = clock
+        self._most = most
+        self._turns = Turns(cores, most)
+        self._watchdog = Watchdog(clock, self._turns.slow)
+        self._idle: dict[Mould, list[Slot]] = {}
+        self._all: dict[Slot, Mould] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self,
+        given: Given,
+        limits: Limits,
+        begun: Callable[[Guest], None],
+        *,
+        kept_bytes: int,
+        preload: str = "",
+        fresh: bool = False,
+        urgent: bool = False,
+        waiting: Callable[[], bool] = lambda: False,
+    ) -> Execution:
+        """Run a guest to its end.
+
+        Parameters
+        ----------
+        given, limits
+            What it gets, and what it may use.
+        begun
+            Told of the guest as soon as there is one.
+        kept_bytes
+            How much of its output is kept.
+        preload
+            Modules that the slot has imported, separated by commas.
+        fresh
+            Whether its slot must be a new one.
+        urgent
+            Whether it does not wait for its turn.
+        waiting
+            Whether it waits for us at the moment, so that it is not idle.
+
+        Raises
+        ------
+        SandboxError
+            If it never began.
+        """
+        asked = self._clock.now()
+        await self._turns.take(at_once=urgent)
+        kept = False
+        try:
+            mould = Mould.of(limits, preload)
+            slot = await self.slot(mould, fresh=fresh)
+            queued_s = self._clock.now() - asked
+            guest = self._begin(slot, given)
+            kept = True
+        finally:
+            if not kept:
+                self._turns.give()
+        watched = Watched(guest, limits, self._making.usage(slot), waiting)
+        self._watchdog.add(watched)
+        begun(guest)
+        try:
+            await asyncio.shield(guest.gone)
+        except asyncio.CancelledError:
+            guest.kill()
+            leaving = asyncio.ensure_future(self._left(watched, mould))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            raise
+        try:
+            return execution(watched, self._boundary, queued_s, kept_bytes=kept_bytes)
+        finally:
+            self._release(watched, mould)
+
+    def _begin(self, slot: Slot, given: Given) -> Guest:
+        try:
+            return slot.start(given)
+        except SandboxError:
+            slot.close()
+            raise
+
+    async def _left(self, watched: Watched, mould: Mould) -> None:
+        await watched.guest.gone
+        self._release(watched, mould)
+
+    def _release(self, watched: Watched, mould: Mould) -> None:
+        guest = watched.guest
+        self._watchdog.remove(guest)
+        guest.close()
+        watched.usage.close()
+        slot = guest.slot
+        odd = guest.status is None or guest.failed is not None or guest.cut == "memory"
+        if odd or slot.served >= SERVES:
+            slot.close()
+        elif not slot.gone:
+            self.keep(slot, mould)
+        self._turns.give()
+
+    async def slot(self, mould: Mould, *, fresh: bool = False) -> Slot:
+        """Find a slot that is free, or make one."""
+        free = self._idle.get(mould)
+        if free and not fresh:
+            return free.pop()
+        if len(self._all) >= self._most:
+            spare = next((slots for slots in self._idle.values() if slots), None)
+            if spare is not None:
+                spare.pop(0).close()
+        slot = self._making.slot(mould, self._gone)
+        self._all[slot] = mould
+        try:
+            await self._making.prove(slot)
+        except BaseException:
+            slot.close()
+            raise
+        return slot
+
+    def keep(self, slot: Slot, mould: Mould) -> None:
+        """Take back a slot that nobody uses any more."""
+        self._idle.setdefault(mould, []).append(slot)
+
+    def _gone(self, slot: Slot) -> None:
+        mould = self._all.pop(slot, None)
+        if mould is not None and slot in self._idle.get(mould, ()):
+            self._idle[mould].remove(slot)
+
+    def close(self) -> None:
+        """End all slots, and what runs in them."""
+        self._watchdog.close()
+        for slot in list(self._all):
+            slot.close()
+        self._idle.clear()

@@ -1,0 +1,117 @@
+"""The jobs of a guest: read what the payload asks for, do it, leave.
+
+`run` is the last call of a confined process. It says "started" on the channel right before anything of
+the candidate's is compiled or run: from there on every end is the candidate's own. What fails before it
+is a failure of the set-up (`["setup", text]`, exit status 120).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from . import codec, frames, load, program, table
+
+__builtins__ = frames.BUILTINS
+
+SETUP_FAILED = 120
+_send, _exit = frames.send, os._exit
+
+
+def run(
+    payload: bytes, channel: int, rpc: int | None = None, page: int | None = None, folder: str = load.FOLDER
+) -> NoReturn:
+    """Do the payload's job and leave the process.
+
+    Parameters
+    ----------
+    payload
+        `frames.pack(header as JSON, source, *what the mode needs)`.
+    channel
+        The descriptor on which the host listens.
+    rpc
+        `serve`: the socket to the judge.
+    page
+        `judge`: a memory file of one page, whose first byte says whether it waits for a candidate.
+    folder
+        Where the source is written.
+    """
+    try:
+        header, source, rest = _read(payload)
+        mode = header["mode"]
+        do = _JOBS[mode]
+        if mode != "judge":  # a judge says that it is ready, in its own words
+            _seed(int(header.get("seed") or 0))
+            _send(channel, b'"started"')
+    except BaseException as error:  # noqa: BLE001 (nothing of the candidate's has run)
+        frames.send(channel, codec.dumps(["setup", f"{type(error).__name__}: {error}"[:300]]))
+        _exit(SETUP_FAILED)
+    try:
+        do(header, source, rest, channel, rpc, page, folder)
+    except BaseException as error:  # noqa: BLE001 (the channel is gone, or we have a fault)
+        _leave(f"{type(error).__name__}: {error}", SETUP_FAILED)
+    _leave("", 0)
+
+
+def _leave(said: str, status: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__):
+        try:
+            if said and stream is sys.stderr:
+                stream.write(said[:1000] + "\n")
+            stream.flush()  # type: ignore[union-attr]
+        except BaseException:  # noqa: BLE001, S110, PERF203 (the candidate's own stream)
+            pass
+    _exit(status)
+
+
+def _read(payload: bytes) -> tuple[dict[str, Any], bytes, list[bytes]]:
+    head, source, *rest = frames.unpack(payload)
+    header = codec.loads(head)
+    if type(header) is not dict:
+        raise TypeError("the header is no JSON object")
+    return header, source, rest
+
+
+def _seed(seed: int) -> None:
+    """Equal attempts get equal chance."""
+    if "random" in sys.modules:
+        sys.modules["random"].seed(seed)
+    if "numpy" in sys.modules and (chance := sys.modules.get("numpy.random")) is not None:
+        chance.seed(seed)
+
+
+def _table(header: Any, source: bytes, rest: Any, channel: int, _rpc: Any, _page: Any, folder: str) -> None:
+    name = header.get("module") or "candidate"
+    table.run(header, source, rest[0], channel, f"{folder}/{name}.py")
+
+
+def _program(_header: Any, source: bytes, _rest: Any, _chan: int, _rpc: Any, _page: Any, folder: str) -> None:
+    program.run(source, f"{folder}/main.py")
+
+
+def _serve(header: Any, source: bytes, _rest: Any, _chan: int, rpc: Any, _page: Any, folder: str) -> None:
+    from . import serve  # noqa: PLC0415
+
+    serve.run(header, source, rpc, f"{folder}/{header.get('module') or 'candidate'}.py")
+
+
+def _judge(header: Any, source: bytes, _rest: Any, channel: int, _rpc: Any, page: Any, _folder: str) -> None:
+    from . import judge  # noqa: PLC0415
+
+    judge.run(header, source, channel, page)
+
+
+def _cooperative(header: Any, source: bytes, rest: Any, chan: int, _rpc: Any, _page: Any, folder: str) -> None:
+    from . import cooperative  # noqa: PLC0415
+
+    cooperative.run(header, source, rest[0], chan, folder)
+
+
+_JOBS = {
+    "table": _table,
+    "program": _program,
+    "serve": _serve,
+    "judge": _judge,
+    "cooperative": _cooperative,
+}

@@ -1,0 +1,170 @@
+"""The fork server: one warm interpreter per slot, which starts guests and never reads what they are given.
+
+It imports what guests will need, proves from inside a guest that the slot holds, and then serves its control
+socket: a message with descriptors starts a guest, another ends it, and the end of a guest is reported with
+its status and use. A guest is a clone of this process in namespaces of its own; it confines itself and only
+then reads its payload from a descriptor that this process never reads (a clone sees the memory of its
+parent). When the control socket closes, everything here ends.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import _signal
+import _socket
+import select
+
+from . import confine, frames, jobs
+from .wire import (
+    ASK,
+    CHANNEL,
+    ENDED,
+    ERRORS,
+    INPUT,
+    KILL,
+    KINDS,
+    NOT_STARTED,
+    OUTPUT,
+    PAYLOAD,
+    PHASE,
+    PROBE,
+    READY,
+    RPC,
+    SETUP_FAILED,
+    TELL,
+)
+
+_INT = struct.calcsize("i")
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+def main(settings: dict) -> None:
+    """Serve until the control socket closes; never returns."""
+    control = _socket.socket(fileno=settings["control"])
+    os.set_inheritable(settings["control"], False)
+    for name in settings["preload"]:
+        try:
+            __import__(name)
+        except ImportError:
+            pass  # a guest that needs it will say so
+    prepared = confine.prepare(settings["limits"])
+    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    _quiet()
+    control.send(bytes([READY]))
+    _Server(control, prepared, nothing).serve()
+
+
+def _quiet() -> None:
+    import gc
+
+    gc.collect()
+    gc.freeze()  # what is here now is never looked at again: its pages stay shared
+
+
+class _Server:
+    def __init__(self, control: _socket.socket, prepared: object, nothing: int) -> None:
+        self._control = control
+        self._prepared = prepared
+        self._nothing = nothing
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._by_watch: dict[int, tuple[int, int]] = {}  # its pidfd: guest, pid
+        self._watches: dict[int, int] = {}
+
+    def serve(self) -> None:
+        """Serve for ever."""
+        listening = self._control.fileno()
+        poll, ask, end = self._poll.poll, self._ask, self._end
+        while True:
+            for ready, _event in poll():
+                if ready == listening:
+                    ask()
+                else:
+                    end(ready)
+
+    def _ask(self) -> None:
+        message, extra, _flags, _address = self._control.recvmsg(
+            64, _socket.CMSG_SPACE(len(KINDS) * _INT), _CLOEXEC
+        )
+        if not message:
+            os._exit(0)  # the host is gone, or wants no more
+        kind, guest, cpu_s, which = ASK.unpack(message)
+        if kind == KILL:
+            watch = self._watches.get(guest)
+            if watch is not None:
+                _signal.pidfd_send_signal(watch, 9)
+            return
+        descriptors = struct.unpack(f"{len(extra[0][2]) // _INT}i", extra[0][2]) if extra else ()
+        given = dict(zip((bit for bit in KINDS if which & bit), descriptors))
+        try:
+            pid = confine.clone(self._prepared)
+        except confine.SetupError as error:
+            self._tell(NOT_STARTED, guest, getattr(error.__cause__, "errno", None) or 0)
+        else:
+            if pid == 0:
+                _guest(self._prepared, given, cpu_s, self._nothing, probed=kind == PROBE)
+            watch = os.pidfd_open(pid)
+            self._by_watch[watch] = (guest, pid)
+            self._watches[guest] = watch
+            self._poll.register(watch, select.POLLIN)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _end(self, watch: int) -> None:
+        guest, pid = self._by_watch.pop(watch)
+        del self._watches[guest]
+        self._poll.unregister(watch)
+        os.close(watch)
+        _pid, status, use = os.wait4(pid, 0)
+        self._tell(ENDED, guest, status, use.ru_utime, use.ru_stime, use.ru_maxrss * 1024)
+
+    def _tell(
+        self, kind: int, guest: int, status: int, user_s: float = 0.0, system_s: float = 0.0, peak: int = 0
+    ) -> None:
+        try:
+            self._control.send(TELL.pack(kind, guest, status, user_s, system_s, peak))
+        except OSError:
+            os._exit(0)
+
+
+def _guest(prepared: object, given: dict[int, int], cpu_s: int, nothing: int, *, probed: bool) -> None:
+    """Become a guest: confine, read, do the job; never returns."""
+    channel = given[CHANNEL]
+    try:
+        os.dup2(given.get(INPUT, nothing), 0)
+        os.dup2(given[OUTPUT], 1)
+        os.dup2(given.get(ERRORS, given[OUTPUT]), 2)
+        kept = tuple(given[bit] for bit in (PAYLOAD, CHANNEL, RPC, PHASE) if bit in given)
+        confine.enter(prepared, keep=kept, cpu_s=cpu_s)
+        payload = _whole(given[PAYLOAD])
+        os.close(given[PAYLOAD])
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the host must hear of it
+        text = f"{type(error).__name__}: {error}".encode("ascii", "backslashreplace")[:500].decode()
+        frames.send(channel, b'["setup", "%s"]' % text.replace("\\", "/").replace('"', "'").encode())
+        os._exit(SETUP_FAILED)
+    if probed:
+        _tell_facts(channel)
+    jobs.run(payload, channel, given.get(RPC), given.get(PHASE))
+
+
+def _tell_facts(channel: int) -> None:
+    import json
+
+    from . import facts
+
+    frames.send(channel, json.dumps(["facts", facts.facts()]).encode())
+    os._exit(0)
+
+
+def _whole(descriptor: int) -> bytes:
+    size, parts = os.fstat(descriptor).st_size, []
+    at = 0
+    while at < size:
+        part = os.pread(descriptor, size - at, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

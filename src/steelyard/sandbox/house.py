@@ -1,0 +1,322 @@
+"""What stands around slots: the folder they see, the command that starts one, its cgroup, its proof.
+
+A slot sees the system's and Python's folders read-only, the guest's code, a tiny `/etc`, five devices, and a
+folder in memory. Root becomes nobody before bwrap starts, so Python's folders are first shown at a place that
+nobody may pass (`launch.py`).
+
+A slot is proven when it starts: a guest goes through everything that a candidate goes through and says what
+it can see and do. One fact that is not as it must be, and nothing runs there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import py_compile
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from steelyard.clock import Clock
+from steelyard.errors import RefusedError, SandboxError
+from steelyard.sandbox import cgroups, launch, processes
+from steelyard.sandbox import guest
+from steelyard.sandbox.forkserver import Mould
+from steelyard.sandbox.slot import Slot
+from steelyard.sandbox.sweep import sweep
+from steelyard.sandbox.usage import SlotUsage
+
+NOBODY: Final = 65_534
+USER: Final = 1_000
+"""Who a candidate is inside."""
+
+PRELOADED: Final = (
+    "collections", "functools", "itertools", "math", "re", "typing", "heapq", "bisect", "string", "random",
+    "copy", "operator", "json", "datetime", "decimal", "fractions", "statistics",
+)  # fmt: skip
+JUDGES_PRELOADED: Final = ("ast", "json", "unittest", "math", "re", "typing", "random", "copy")
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/box/home",
+    "USER": "user",
+    "TMPDIR": "/tmp",  # noqa: S108 - inside
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+_ETC: Final[Mapping[str, str]] = {
+    "passwd": f"user:x:{USER}:{USER}:user:/box/home:/bin/sh\n",
+    "group": f"user:x:{USER}:\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "hosts": "127.0.0.1 localhost\n",
+}
+_REQUIRED: Final[Mapping[str, str]] = {
+    "uid": str(USER),
+    "gid": str(USER),
+    "pid": "1",
+    "own_session": "yes",
+    "cap_eff": "0",
+    "cap_bnd": "0",
+    "no_new_privs": "1",
+    "seccomp": "2",
+    "dumpable": "0",
+    "etc_shadow": "no",
+    "etc_hostname": "no",
+    "network_socket": "no",
+    "network_devices": "",
+    "new_user_namespace": "no",
+    "ptrace": "no",
+    "root_writable": "no",
+    "usr_writable": "no",
+    "dev_writable": "no",
+    "proc_writable": "no",
+    "proc_processes": "no",
+    "box_writable": "yes",
+}
+"""What a guest must see and be able to do, and nothing else."""
+
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
+_GUEST: Final = "/steelyard/guest"
+_BOOT: Final = (
+    "import sys; sys.path[:0] = ['/steelyard']; sys.path += {paths!r}; "
+    "from guest.server import main; main({settings!r})"
+)
+
+
+class House:
+    """Makes slots.
+
+    Parameters
+    ----------
+    cgroup
+        Where cgroups are made, if not where this process is.
+    clock
+        Time.
+
+    Raises
+    ------
+    RefusedError
+        If there is no bwrap.
+    """
+
+    def __init__(self, cgroup: str | None, clock: Clock) -> None:
+        self._clock = clock
+        self._bwrap = _bwrap()
+        self.cores = len(os.sched_getaffinity(0))
+        self.places = cgroups.detect(cgroup)
+        sweep(self.places)
+        owner = processes.ourselves()
+        self._named = owner.named
+        self._made = 0
+        self._folder = Path(tempfile.mkdtemp(prefix=owner.named("")))
+        self._folder.chmod(0o755)
+        self._trees = _trees()
+        self._furnish()
+        self._cgroups: dict[Slot, cgroups.Slot] = {}
+        self._own: dict[Slot, frozenset[int]] = {}
+        self._dying: list[cgroups.Slot] = []
+        self.proven: dict[str, str] = {}
+
+    def _furnish(self) -> None:
+        shutil.copytree(
+            Path(guest.__file__).parent, self._folder / "guest", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for module in (self._folder / "guest").glob("*.py"):
+            py_compile.compile(str(module), dfile=f"{_GUEST}/{module.name}", doraise=True)
+        for name, text in _ETC.items():
+            _written(self._folder / "etc" / name, text)
+        for name in ("cpuinfo", "meminfo", "version", "loadavg", "uptime", "stat"):
+            real = Path("/proc") / name
+            _written(self._folder / "proc" / name, real.read_text(errors="replace") if real.exists() else "")
+        for number in range(len(self._trees)):
+            (self._folder / f"tree{number}").mkdir()
+
+    # Slots
+
+    def slot(self, mould: Mould, on_gone: Callable[[Slot], None]) -> Slot:
+        """Start a slot; it is not ready yet.
+
+        Raises
+        ------
+        SandboxError
+            If it cannot be started.
+        """
+        self._made += 1
+        cgroup = None
+        if self.places.mode != "none":
+            try:
+                cgroup = cgroups.make(
+                    self.places,
+                    self._named(self._made),
+                    memory_bytes=mould.memory_bytes,
+                    processes=mould.processes + 8,  # those of the slot itself
+                )
+            except OSError as error:
+                raise SandboxError("sandbox:bubblewrap", f"no cgroup can be made: {error}") from error
+
+        def gone(slot: Slot) -> None:
+            self._own.pop(slot, None)
+            if self._cgroups.pop(slot, None) is not None and cgroup is not None:
+                self._remove(cgroup)
+            on_gone(slot)
+
+        try:
+            slot = Slot(lambda control: self._command(control, mould, cgroup), self._clock, gone)
+        except SandboxError:
+            if cgroup is not None:
+                cgroup.remove()
+            raise
+        if cgroup is not None:
+            self._cgroups[slot] = cgroup
+        return slot
+
+    def _remove(self, cgroup: cgroups.Slot) -> None:
+        """Remove a cgroup, now if its tasks are gone, else when the next one goes."""
+        self._dying.append(cgroup)
+        self._dying = [one for one in self._dying if not one.remove(within_s=0.0)]
+
+    def _command(self, control: int, mould: Mould, cgroup: cgroups.Slot | None) -> Sequence[str]:
+        root = os.geteuid() == 0
+        places = [
+            (str(self._folder / f"tree{number}") if root else tree, tree)
+            for number, tree in enumerate(self._trees)
+        ]
+        config = {
+            "parent": os.getpid(),
+            "cgroup_procs": [str(path) for path in cgroup.join_paths] if cgroup is not None else [],
+            "binds": [[tree, place] for place, tree in places] if root else [],
+            "uid": NOBODY if root else None,
+            "gid": NOBODY if root else None,
+            "rlimits": {"STACK": [64 << 20, 64 << 20], "CORE": [0, 0]},
+            "oom_score_adj": 500,
+            "argv": self._argv(control, mould, places, counted=cgroup is not None),
+        }
+        return [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)]
+
+    def _argv(
+        self, control: int, mould: Mould, places: Sequence[tuple[str, str]], *, counted: bool
+    ) -> list[str]:
+        folder = str(self._folder)
+        paths = [tree for tree in self._trees if tree != sys.base_prefix]
+        argv = [self._bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
+        argv += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+        argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--clearenv"]
+        for name, value in {**ENVIRONMENT, "PYTHONPATH": ":".join(paths)}.items():
+            argv += ["--setenv", name, value]
+        argv += ["--ro-bind", "/usr", "/usr"]
+        for name in _SYSTEM:
+            path = Path(name)
+            if path.is_symlink():
+                argv += ["--symlink", str(path.readlink()), name]
+            elif path.is_dir():
+                argv += ["--ro-bind", name, name]
+        for place, tree in places:
+            argv += ["--ro-bind", place, tree]
+        argv += ["--ro-bind", f"{folder}/guest", _GUEST, "--ro-bind", f"{folder}/proc", "/fake-proc"]
+        argv += ["--dir", "/etc"]
+        for name in _ETC:
+            argv += ["--ro-bind", f"{folder}/etc/{name}", f"/etc/{name}"]
+        for name in ("ld.so.cache", "alternatives"):
+            argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        argv += ["--dir", "/dev"]
+        for name in _DEVICES:
+            argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        argv += ["--symlink", "/box/shm", "/dev/shm", "--symlink", "/box/tmp", "/tmp", "--dir", "/box"]  # noqa: S108
+        argv += ["--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--"]
+        judging = mould.preload == "judge"
+        settings: dict[str, Any] = {
+            "control": control,
+            "preload": [*(JUDGES_PRELOADED if judging else PRELOADED), *filter(None, mould.preload.split(","))],
+            "limits": {
+                "file_bytes": mould.file_bytes,
+                "files": mould.files,
+                "memory_bytes": None if counted else mould.memory_bytes,
+                "processes": mould.processes,
+                "file_size": mould.output_bytes + 1,
+                "descriptors": 1_024,
+            },
+        }
+        return [
+            *argv, str(Path(sys.executable).resolve()), "-P", "-S", "-B",
+            "-c", _BOOT.format(paths=paths, settings=settings),
+        ]  # fmt: skip
+
+    async def prove(self, slot: Slot) -> None:
+        """Wait until a slot is ready, and make sure that it holds.
+
+        Raises
+        ------
+        SandboxError
+            If it does not start, or does not hold.
+        """
+        await slot.ready()
+        cgroup = self._cgroups.get(slot)
+        own = processes.tree(slot.pid) if cgroup is None else cgroup.pids()
+        self._own[slot] = frozenset(own)
+        facts = await slot.facts()
+        for fact, needed in {**_REQUIRED, "prefix": sys.base_prefix, "version": " ".join(sys.version.split())}.items():
+            if facts.get(fact) != needed:
+                raise SandboxError(
+                    "sandbox:bubblewrap",
+                    f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {needed!r}",
+                )
+        self.proven = dict(facts)
+
+    def usage(self, slot: Slot) -> SlotUsage:
+        """What the next guest of a slot uses."""
+        return SlotUsage(
+            slot.pid, self._own.get(slot, frozenset()), self._cgroups.get(slot), 1.0, self._clock
+        )
+
+    # Words
+
+    def facts(self) -> dict[str, str]:
+        """What is known of the machine's side."""
+        return {"bwrap": self._bwrap, "cgroups": self.places.mode}
+
+    def refusal(self, error: SandboxError) -> RefusedError:
+        """Say why the boundary does not hold, and the way out."""
+        return RefusedError(
+            f"it does not hold on this machine: {error.cause}",
+            where="boundary bubblewrap",
+            remedy="steelyard doctor says what is missing and the command that mends it",
+        )
+
+    def close(self) -> None:
+        """Remove what was made."""
+        for cgroup in [*self._dying, *self._cgroups.values()]:
+            cgroup.remove(within_s=0.3)
+        self._dying.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _bwrap() -> str:
+    found = shutil.which("bwrap")
+    if found is None:
+        raise RefusedError("there is no bwrap", where="boundary bubblewrap", remedy="apt-get install bubblewrap")
+    return found
+
+
+def _trees() -> list[str]:
+    """Folders of this Python that are not the system's, none below another."""
+    found = {sys.base_prefix, *(sysconfig.get_path(name) for name in ("purelib", "platlib"))}
+    kept: list[str] = []
+    for path in sorted(map(os.path.realpath, found)):
+        inside = any(path == one or path.startswith(f"{one}/") for one in ("/usr", *kept))
+        if not inside:
+            kept.append(path)
+    return kept
+
+
+def _written(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)

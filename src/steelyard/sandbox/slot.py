@@ -1,0 +1,360 @@
+"""One slot: a fork server behind a boundary, and the guests that it runs.
+
+A slot is made by a command that ends in `python guest/server.py` (`bubblewrap.py` writes the command). This
+side starts guests in it, hears what they send, and ends them. It enforces no limit (`watch.py` does) and
+keeps no queue (`forkserver.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from steelyard.clock import Clock, Seconds
+from steelyard.errors import SandboxError
+from steelyard.sandbox.guest import frames, wire
+
+BOOT_S: Final = 30.0
+"""A slot that is not ready by then is not coming; an idle machine takes a fifth of a second."""
+
+_READ: Final = 1 << 18
+
+
+class Given(NamedTuple):
+    """What a guest is started with.
+
+    Parameters
+    ----------
+    payload
+        Read by the guest once it is confined.
+    cpu_s
+        Whole CPU seconds after which the kernel ends its process, if nobody did before.
+    reply_bytes
+        How much it may send.
+    stdin
+        Its standard input.
+    apart
+        Whether standard error is kept apart from standard output.
+    packets
+        Whether its channel carries packets and descriptors (a judge's), not a stream.
+    rpc, phase
+        Descriptors of ours that it gets a copy of.
+    """
+
+    payload: bytes
+    cpu_s: int
+    reply_bytes: int
+    stdin: bytes | None = None
+    apart: bool = False
+    packets: bool = False
+    rpc: int | None = None
+    phase: int | None = None
+
+
+class Guest:
+    """A process in a slot, from asking for it to its end."""
+
+    def __init__(
+        self, slot: Slot, number: int, channel: socket.socket, outputs: list[int], reply_bytes: int
+    ) -> None:
+        self.slot = slot
+        self.number = number
+        self.channel = channel
+        self.outputs = outputs
+        """Files that hold what it wrote."""
+        self.asked = slot.clock.now()
+        self.started: Seconds | None = None
+        self.ended: Seconds | None = None
+        self.killed: Seconds | None = None
+        self.cut: str | None = None
+        """The limit that it used up."""
+        self.failed: str | None = None
+        """Why it never started."""
+        self.status: int | None = None
+        """Its wait status; `None` if contact was lost."""
+        self.cpu_s: Seconds = 0.0
+        """What was waited for of it: killed descendants are not in it."""
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hear: Callable[[bytes], None] = lambda _frame: None
+        """Takes each frame that it sends after its first instruction."""
+        self._reader = frames.Reader(reply_bytes)
+        self._left = reply_bytes
+
+    def read(self) -> None:
+        """Take what has arrived on its channel."""
+        data = b"more"
+        while data:
+            try:
+                data = self.channel.recv(_READ)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            self._left -= len(data)
+            try:
+                for frame in self._reader.feed(data):
+                    self._take(frame)
+                if self._left < 0:
+                    raise ValueError("it sends without end")  # noqa: TRY301 - as for a frame too long
+            except ValueError:
+                self.kill("protocol")
+                data = b""
+        self.slot.deaf(self)
+
+    def _take(self, frame: bytes) -> None:
+        if self.started is not None:
+            self.hear(frame)
+        elif frame == b'"started"':
+            self.started = self.slot.clock.now()
+        elif frame.startswith(b'["setup"'):
+            self.failed = str(json.loads(frame)[1])
+        elif frame.startswith(b'["facts"'):
+            self.hear(frame)
+        else:
+            raise ValueError("it spoke before its first instruction")
+
+    def kill(self, limit: str | None = None) -> None:
+        """End it and everything it started.
+
+        Parameters
+        ----------
+        limit
+            The limit that it used up; `None` if it has said enough.
+        """
+        if self.killed is None and not self.gone.done():
+            self.cut = limit
+            self.killed = self.slot.clock.now()
+            self.slot.ask(wire.KILL, self.number)
+
+    def end(self, status: int | None, cpu_s: Seconds = 0.0) -> None:
+        """Note that it is gone; `None` if nobody knows how."""
+        if self.gone.done():
+            return
+        self.read()  # what it sent before it ended
+        self.slot.deaf(self)
+        self.channel.close()
+        self.status, self.cpu_s, self.ended = status, cpu_s, self.slot.clock.now()
+        self.gone.set_result(None)
+
+    def close(self) -> None:
+        """Give back what holds its output."""
+        while self.outputs:
+            os.close(self.outputs.pop())
+
+
+class Slot:
+    """One warm place.
+
+    Parameters
+    ----------
+    command
+        The command for a control socket of this number.
+    clock
+        Time.
+    on_gone
+        Called once, when it has ended, whatever it ended of.
+
+    Raises
+    ------
+    SandboxError
+        If the command cannot be started.
+    """
+
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], clock: Clock, on_gone: Callable[[Slot], None]
+    ) -> None:
+        self.clock = clock
+        self.served = 0
+        self.guests: dict[int, Guest] = {}
+        self.gone = False
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the slot
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._control.setblocking(False)
+                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                    command(theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    env={},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._control.close()
+            self._stderr.close()
+            raise SandboxError("sandbox", f"a slot cannot be started: {error}") from error
+        self._loop.add_reader(self._control.fileno(), self._hear)
+
+    @property
+    def pid(self) -> int:
+        """The first process of the slot, as this side sees it."""
+        return self._process.pid
+
+    async def ready(self) -> None:
+        """Wait until it can run guests.
+
+        Raises
+        ------
+        SandboxError
+            If it ended instead, with what it said.
+        """
+        if not await self._within(self._ready):
+            raise SandboxError("sandbox", f"a slot was not ready after {BOOT_S:g} s")
+        self._ready.result()
+
+    async def facts(self) -> Mapping[str, str]:
+        """Ask a guest what it can see and do.
+
+        Raises
+        ------
+        SandboxError
+            If it cannot be asked.
+        """
+        told: list[bytes] = []
+        guest = self.start(Given(b"", cpu_s=10, reply_bytes=1 << 20), kind=wire.PROBE)
+        guest.hear = told.append
+        await self._within(guest.gone)
+        guest.close()
+        if not told:
+            raise SandboxError("sandbox", guest.failed or f"its probe ended without a word: {self.said()}")
+        facts: Mapping[str, str] = json.loads(told[0])[1]
+        return facts
+
+    async def _within(self, future: asyncio.Future[None]) -> bool:
+        done, _ = await asyncio.wait({future}, timeout=BOOT_S)
+        if not done:
+            self.close()
+        return bool(done)
+
+    def start(self, given: Given, *, kind: int = wire.START) -> Guest:
+        """Start a guest.
+
+        Raises
+        ------
+        SandboxError
+            If the slot has ended, or this process has no descriptors left.
+        """
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            try:
+                guest, sent, which = self._made(given, ours, theirs)
+                asked = wire.ASK.pack(kind, guest.number, given.cpu_s, which)
+                socket.send_fds(self._control, [asked], sent)
+            except OSError as error:
+                raise SandboxError("sandbox", f"a guest cannot be started: {error}") from error
+            ours.pop_all()
+        self.guests[guest.number] = guest
+        self._loop.add_reader(guest.channel.fileno(), guest.read)
+        return guest
+
+    def _made(
+        self, given: Given, ours: contextlib.ExitStack, theirs: contextlib.ExitStack
+    ) -> tuple[Guest, list[int], int]:
+        """Make a guest's descriptors: ours stay open, theirs are sent and closed."""
+        channel, other = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET if given.packets else socket.SOCK_STREAM
+        )
+        ours.enter_context(channel)
+        theirs.enter_context(other)
+        channel.setblocking(False)
+        outputs = [memory_file() for _ in range(2 if given.apart else 1)]
+        for descriptor in outputs:
+            ours.callback(os.close, descriptor)
+        sent = [memory_file(given.payload), other.fileno(), *outputs]
+        theirs.callback(os.close, sent[0])
+        which = wire.PAYLOAD | wire.CHANNEL | wire.OUTPUT | (wire.ERRORS if given.apart else 0)
+        if given.stdin is not None:
+            sent.append(memory_file(given.stdin))
+            theirs.callback(os.close, sent[-1])
+            which |= wire.INPUT
+        for bit, descriptor_of in ((wire.RPC, given.rpc), (wire.PHASE, given.phase)):
+            if descriptor_of is not None:
+                sent.append(descriptor_of)
+                which |= bit
+        self.served += 1
+        return Guest(self, self.served, channel, outputs, given.reply_bytes), sent, which
+
+    def ask(self, kind: int, number: int) -> None:
+        """Send a word without descriptors; a slot that cannot take it is ended."""
+        try:
+            self._control.send(wire.ASK.pack(kind, number, 0, 0))
+        except OSError:
+            self.close()
+
+    def deaf(self, guest: Guest) -> None:
+        """Listen to a guest no longer."""
+        if guest.channel.fileno() >= 0:
+            self._loop.remove_reader(guest.channel.fileno())
+
+    def _hear(self) -> None:
+        while not self.gone:
+            try:
+                message = self._control.recv(256)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self.close()
+            elif message[0] == wire.READY:
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            else:
+                kind, number, status, user_s, system_s, _peak = wire.TELL.unpack(message)
+                guest = self.guests.pop(number)
+                if kind == wire.NOT_STARTED:
+                    guest.failed = f"no process could be made: {os.strerror(status)}"
+                guest.end(status, user_s + system_s)
+
+    def said(self) -> str:
+        """What the slot's own processes wrote to standard error, its last line first of all."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stderr.seek(0)
+            lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+            return "; ".join(reversed(lines[-3:])) or "it said nothing"
+        return "it said nothing"
+
+    def close(self) -> None:
+        """End it and everything in it: its first process takes the others along."""
+        if self.gone:
+            return
+        self.gone = True
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        if not self._ready.done():
+            self._ready.set_exception(SandboxError("sandbox", f"a slot ended at its start: {self.said()}"))
+            self._ready.exception()  # whoever waits is told; if nobody does, so be it
+        self._stderr.close()
+        for guest in list(self.guests.values()):
+            guest.end(None)
+        self.guests.clear()
+        self._on_gone(self)
+
+
+def memory_file(content: bytes = b"") -> int:
+    """A file in memory that holds this; whoever gets the descriptor reads from its start."""
+    descriptor = os.memfd_create("steelyard", os.MFD_CLOEXEC)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.pwrite(descriptor, rest, len(content) - len(rest)) :]
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
