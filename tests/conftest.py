@@ -106,7 +106,23 @@ def without(*modules: str) -> Callable[[], str | None]:
     return probe
 
 
+@cache
+def no_bubblewrap() -> str | None:
+    from steelyard.sandbox.machine import survey
+
+    return "; ".join(f"{fact.name}: {fact.value}" for fact in survey().lacking()) or None
+
+
+@cache
+def no_cgroup() -> str | None:
+    from steelyard.sandbox.cgroups import detect
+
+    return detect().reason or None
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
+    "bubblewrap": no_bubblewrap,
+    "cgroup": no_cgroup,
     "data": no_data,
     "py313": no_python_313,
     "tmpfs": no_tmpfs,

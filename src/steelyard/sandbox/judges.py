@@ -67,6 +67,7 @@ class Judge:
         self.served = 0
         self.guest.hear = self._hear
         self._nonce = ""
+        self._unfit: str | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self.guest.gone.add_done_callback(self._gone)
 
@@ -78,13 +79,16 @@ class Judge:
     @property
     def waits_for_candidate(self) -> bool:
         """Whether it waits for what the candidate will say."""
-        return self._page[0] == 1
+        return self.alive and self._page[0] == 1
 
     def ask(self, candidate: socket.socket) -> asyncio.Future[dict[str, Any]]:
         """Hand it a candidate's socket; its answer comes, or `ConnectionError` if it ends first."""
         self.served += 1
         self._nonce = secrets.token_hex(16)
         self._answer = asyncio.get_running_loop().create_future()
+        if not self.alive:
+            self._gone(None)
+            return self._answer
         self._page[0] = 0
         message = json.dumps({"nonce": self._nonce, "seed": 0}).encode()
         try:
@@ -94,16 +98,20 @@ class Judge:
         return self._answer
 
     def _hear(self, frame: bytes) -> None:
-        answer = self._answer
-        if answer is None or answer.done():
-            return
         with suppress(ValueError, TypeError, AttributeError):
             said = json.loads(frame)
-            if said.get("nonce") == self._nonce:
+            answer = self._answer
+            if answer is not None and not answer.done() and said.get("nonce") == self._nonce:
                 answer.set_result(said)
+            elif said.get("ready") is False:
+                self._unfit = str(said.get("reason"))
 
     def _gone(self, _gone: object) -> None:
-        self._lost(f"the judge ended: {self.guest.status if self.guest.failed is None else self.guest.failed}")
+        status = self.guest.status
+        if self._unfit is not None and self._answer is not None and not self._answer.done():
+            answer = {"planned": 0, "passed": 0, "code": "suite_error", "reason": self._unfit}
+            self._answer.set_result(answer)
+        self._lost(self.guest.failed or f"it ended with wait status {status}")
         self.guest.close()
         self._page.close()
 

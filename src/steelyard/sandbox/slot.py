@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from steelyard.clock import Clock, Seconds
 from steelyard.errors import SandboxError
-from steelyard.sandbox.guest import frames, wire
+from steelyard.sandbox.guest import control, frames
 
 BOOT_S: Final = 30.0
 """A slot that is not ready by then is not coming; an idle machine takes a fifth of a second."""
@@ -85,6 +85,7 @@ class Guest:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hear: Callable[[bytes], None] = lambda _frame: None
         """Takes each frame that it sends after its first instruction."""
+        self._packets = channel.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_SEQPACKET
         self._reader = frames.Reader(reply_bytes)
         self._left = reply_bytes
 
@@ -100,7 +101,7 @@ class Guest:
                 data = b""
             self._left -= len(data)
             try:
-                for frame in self._reader.feed(data):
+                for frame in (data,) if self._packets else self._reader.feed(data):
                     self._take(frame)
                 if self._left < 0:
                     raise ValueError("it sends without end")  # noqa: TRY301 - as for a frame too long
@@ -110,7 +111,7 @@ class Guest:
         self.slot.deaf(self)
 
     def _take(self, frame: bytes) -> None:
-        if self.started is not None:
+        if self._packets or self.started is not None:
             self.hear(frame)
         elif frame == b'"started"':
             self.started = self.slot.clock.now()
@@ -132,7 +133,7 @@ class Guest:
         if self.killed is None and not self.gone.done():
             self.cut = limit
             self.killed = self.slot.clock.now()
-            self.slot.ask(wire.KILL, self.number)
+            self.slot.ask(control.KILL, self.number)
 
     def end(self, status: int | None, cpu_s: Seconds = 0.0) -> None:
         """Note that it is gone; `None` if nobody knows how."""
@@ -224,7 +225,7 @@ class Slot:
             If it cannot be asked.
         """
         told: list[bytes] = []
-        guest = self.start(Given(b"", cpu_s=10, reply_bytes=1 << 20), kind=wire.PROBE)
+        guest = self.start(Given(b"", cpu_s=10, reply_bytes=1 << 20), kind=control.PROBE)
         guest.hear = told.append
         await self._within(guest.gone)
         guest.close()
@@ -239,7 +240,7 @@ class Slot:
             self.close()
         return bool(done)
 
-    def start(self, given: Given, *, kind: int = wire.START) -> Guest:
+    def start(self, given: Given, *, kind: int = control.START) -> Guest:
         """Start a guest.
 
         Raises
@@ -250,7 +251,7 @@ class Slot:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             try:
                 guest, sent, which = self._made(given, ours, theirs)
-                asked = wire.ASK.pack(kind, guest.number, given.cpu_s, which)
+                asked = control.ASK.pack(kind, guest.number, given.cpu_s, which)
                 socket.send_fds(self._control, [asked], sent)
             except OSError as error:
                 raise SandboxError("sandbox", f"a guest cannot be started: {error}") from error
@@ -274,12 +275,12 @@ class Slot:
             ours.callback(os.close, descriptor)
         sent = [memory_file(given.payload), other.fileno(), *outputs]
         theirs.callback(os.close, sent[0])
-        which = wire.PAYLOAD | wire.CHANNEL | wire.OUTPUT | (wire.ERRORS if given.apart else 0)
+        which = control.PAYLOAD | control.CHANNEL | control.OUTPUT | (control.ERRORS if given.apart else 0)
         if given.stdin is not None:
             sent.append(memory_file(given.stdin))
             theirs.callback(os.close, sent[-1])
-            which |= wire.INPUT
-        for bit, descriptor_of in ((wire.RPC, given.rpc), (wire.PHASE, given.phase)):
+            which |= control.INPUT
+        for bit, descriptor_of in ((control.RPC, given.rpc), (control.PHASE, given.phase)):
             if descriptor_of is not None:
                 sent.append(descriptor_of)
                 which |= bit
@@ -289,7 +290,7 @@ class Slot:
     def ask(self, kind: int, number: int) -> None:
         """Send a word without descriptors; a slot that cannot take it is ended."""
         try:
-            self._control.send(wire.ASK.pack(kind, number, 0, 0))
+            self._control.send(control.ASK.pack(kind, number, 0, 0))
         except OSError:
             self.close()
 
@@ -308,13 +309,13 @@ class Slot:
                 message = b""
             if not message:
                 self.close()
-            elif message[0] == wire.READY:
+            elif message[0] == control.READY:
                 if not self._ready.done():
                     self._ready.set_result(None)
             else:
-                kind, number, status, user_s, system_s, _peak = wire.TELL.unpack(message)
+                kind, number, status, user_s, system_s, _peak = control.TELL.unpack(message)
                 guest = self.guests.pop(number)
-                if kind == wire.NOT_STARTED:
+                if kind == control.NOT_STARTED:
                     guest.failed = f"no process could be made: {os.strerror(status)}"
                 guest.end(status, user_s + system_s)
 

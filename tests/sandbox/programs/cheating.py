@@ -179,5 +179,5 @@ CHEATING: list[Specimen] = [
     Specimen("prints nothing", "", FAILS, STDIN),
     Specimen("forges replies and prints", FORGE + "forge()\nprint(0)\n", FAILS, STDIN),
 ]
-ON_A_JUDGE: list[Specimen] = under([*made(OBJECTS), *FORGED, *OTHERS], "check")
+ON_A_JUDGE: list[Specimen] = under([*made(OBJECTS), *FORGED, *OTHERS], "free")
 """The same tricks where a judge asks, rather than a table."""

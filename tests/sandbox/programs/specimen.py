@@ -25,7 +25,7 @@ SECRET = "STEELYARD_SPECIMEN_SECRET"  # noqa: S105 - a name
 
 LIMITS = frozenset({"cpu", "idle", "wall_reproduced", "memory", "processes", "threads", "files", "output"})
 DIES = frozenset({"signal", "exit", "no_verdict", "reproduced"})
-FAILS = DIES | {"wrong_answer", "exception", "load_error", "protocol", "output", "cpu", "idle"}
+FAILS = DIES | {"wrong_answer", "no_answer", "exception", "load_error", "protocol", "output", "cpu", "idle"}
 WORDS = {
     "dies": DIES,
     "fails": FAILS,

@@ -10,15 +10,28 @@ Standard output is compared by its words: `same_output`.
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from steelyard.errors import describe, printable
-from steelyard.rewards.suites.operations import OPERATIONS
-from steelyard.rewards.suites.suite import After, Apply, Both, Check, Either, Expression, Literal, Result, Table
+from steelyard.rewards.suites.operations import OPERATIONS, comparable
+from steelyard.rewards.suites.suite import (
+    After,
+    Apply,
+    Both,
+    Check,
+    Either,
+    Expression,
+    Literal,
+    Result,
+    Table,
+)
 
 
 class Value(NamedTuple):
@@ -115,6 +128,8 @@ def _judged(check: Check, outcomes: Sequence[Outcome]) -> Checked:
     try:
         if check.raises:
             return _raising(check, outcomes)
+        if "numpy" in sys.modules or not _with_stated(check.expression):
+            comparable(_values(check.expression, outcomes))
         if evaluate(check.expression, outcomes):
             return Checked(True, check.line, check.text)
         code, reason = "wrong_answer", _came_back(check.expression, outcomes)
@@ -125,6 +140,17 @@ def _judged(check: Check, outcomes: Sequence[Outcome]) -> Checked:
     except Exception as error:  # noqa: BLE001 - values of any shape meet operations of any kind
         code, reason = "wrong_answer", f"{_came_back(check.expression, outcomes)}; {describe(error)}"
     return Checked(False, check.line, check.text, code, f"{check.text.removeprefix('assert ')}: {reason}")
+
+
+def _values(expression: Expression, outcomes: Sequence[Outcome]) -> list[Any]:
+    read = [(leaf, outcomes[leaf.call]) for leaf in leaves(expression) if leaf.call < len(outcomes)]
+    return [evaluate(leaf, outcomes) for leaf, outcome in read if isinstance(outcome, Value)]
+
+
+def _with_stated(expression: Expression) -> bool:
+    """Whether one result is compared with what the tests state, and nothing else is."""
+    kinds = [type(operand) for operand in expression.operands] if isinstance(expression, Apply) else []
+    return sorted(kinds, key=str) == [Literal, Result]
 
 
 def _raising(check: Check, outcomes: Sequence[Outcome]) -> Checked:
@@ -145,8 +171,6 @@ def _is_one_of(raised: Raised, wanted: Sequence[str]) -> bool:
 
     A class of the candidate's own is what its bases say; without them it is an `Exception` and nothing else.
     """
-    import builtins
-
     names = {raised.type, *raised.bases}
     for name in tuple(names):
         kind = getattr(builtins, name, None)
@@ -217,7 +241,8 @@ def _said(raised: Raised) -> str:
     return printable(f"{raised.type[:100]}{where}{': ' + message if message else ''}")
 
 
-_BRACKETS = {"list": "[]", "tuple": "()", "set": "{}", "frozenset": "{}", "deque": "[]", "dict": "{}"}
+_BRACKETS = dict.fromkeys(("list", "deque"), ("[", "]")) | {"tuple": ("(", ")")}
+_BRACKETS |= dict.fromkeys(("set", "frozenset", "dict"), ("{", "}"))
 
 
 def shown(value: Any, depth: int = 3) -> str:  # noqa: ANN401
@@ -234,12 +259,11 @@ def shown(value: Any, depth: int = 3) -> str:  # noqa: ANN401
     elif type(value) in (str, bytes, bytearray):
         text = repr(value[:100]) + ("..." if len(value) > 100 else "")
     elif kind in _BRACKETS:
-        items = value.items() if kind == "dict" else value
-        parts = ["..."] if depth == 0 and value else []
-        for item in islice(items, 8 if depth else 0):
-            inner = [shown(part, depth - 1) for part in item] if kind == "dict" else [shown(item, depth - 1)]
-            parts.append(": ".join(inner))
-        parts += ["..."] if depth and len(value) > 8 else []
+        items = value.items() if kind == "dict" else ((item,) for item in value)
+        parts = [
+            ": ".join(shown(part, depth - 1) for part in item) for item in islice(items, 8 if depth else 0)
+        ]
+        parts += ["..."] if len(value) > len(parts) else []
         opening, closing = _BRACKETS[kind]
         text = f"{opening}{', '.join(parts)}{',' if kind == 'tuple' and len(value) == 1 else ''}{closing}"
         text = f"{kind}({text})" if kind in ("deque", "frozenset") else text
@@ -252,10 +276,9 @@ def shown(value: Any, depth: int = 3) -> str:  # noqa: ANN401
 
 def encode_calls(table: Table) -> bytes:
     """Write the calls of a table as its process reads them: JSON, values tagged with their types."""
-    from steelyard.sandbox.guest import codec
 
     def tagged(value: Any) -> Any:  # noqa: ANN401
-        return json.loads(codec.encode(value))
+        return json.loads(_codec().encode(value))
 
     calls = [
         [call.function, tagged(list(call.arguments)), tagged(call.keywords), call.in_place]
@@ -264,11 +287,15 @@ def encode_calls(table: Table) -> bytes:
     return json.dumps(calls, separators=(",", ":")).encode()
 
 
+def _codec() -> Any:  # noqa: ANN401 - a module
+    return importlib.import_module("steelyard.sandbox.guest.codec")
+
+
 _DECIMAL = re.compile(r"([+-]?)(\d{1,400})(?:\.(\d{0,400}))?", re.ASCII)
 
 
 def same_output(expected: str, got: str) -> bool:
-    """Whether two outputs are the same words in the same order.
+    r"""Whether two outputs are the same words in the same order.
 
     How words are spaced and broken into lines does not count, as in the checkers of programming contests
     and of APPS, whose golds carry the spacing of whatever wrote them. Words are compared as text; a number
@@ -277,7 +304,7 @@ def same_output(expected: str, got: str) -> bool:
 
     Examples
     --------
-    >>> same_output("1 2\\nYES\\n", "1 2  \\r\\nYES"), same_output("3.0", "3"), same_output("3.01", "3")
+    >>> same_output("1 2\nYES\n", "1 2  \r\nYES"), same_output("3.0", "3"), same_output("3.01", "3")
     (True, True, False)
     """
     if expected == got:

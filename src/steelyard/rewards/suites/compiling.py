@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import json
 import marshal
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from steelyard.errors import describe
 from steelyard.rewards.suites.pairs import read_pairs
@@ -95,19 +97,25 @@ def compile_suite(
     >>> suite = compile_suite("assert double(2) == 4")
     >>> suite.kind, suite.planned, suite.names
     ('table', 1, ('double',))
-    >>> compile_suite("assert double(2) = 4").reason
-    "column 'tests' is no Python, line 1: cannot assign to function call here. Maybe you meant '==' instead of '='?"
+    >>> compile_suite("assert double(2) ==").reason
+    "column 'tests' is no Python, line 1: invalid syntax"
     """
     try:
-        content = marshal.dumps((tests, entry_point, share, in_place, cooperative), 2)  # 2: the same bytes for equals
+        content = marshal.dumps((tests, entry_point, share, in_place, cooperative), 2)  # type: ignore[arg-type]
     except (ValueError, RecursionError):
         return Fault(f"column 'tests' is {type(tests).__name__} with something that is no JSON: {_WANTED}")
     key = blake2b(content, digest_size=16).digest()
     suite = _kept.get(key)
     if suite is None:
         settings = {"share": share, "in_place": in_place, "cooperative": cooperative}
-        suite = _compile(tests, entry_point, key.hex(), settings) if len(content) <= LARGEST else _too_large(content)
-        _kept.keep(key, suite, 4 * len(content) + 1_000)  # a table of small literals takes some four times its text
+        suite = (
+            _compile(tests, entry_point, key.hex(), settings)
+            if len(content) <= LARGEST
+            else _too_large(content)
+        )
+        _kept.keep(
+            key, suite, 4 * len(content) + 1_000
+        )  # a table of small literals takes some four times its text
     return suite
 
 
@@ -115,18 +123,20 @@ _WANTED: Final = "give Python as text, or inputs and outputs"
 
 
 def _too_large(content: bytes) -> Fault:
-    return Fault(f"column 'tests' has {len(content):,} bytes, at most {LARGEST:,} are read: drop the row or some tests")
+    return Fault(
+        f"column 'tests' has {len(content):,} bytes, at most {LARGEST:,} are read: drop the row or some tests"
+    )
 
 
 def _compile(tests: object, entry_point: object, digest: str, settings: Mapping[str, bool]) -> Suite | Fault:
     if entry_point is not None and not isinstance(entry_point, str):
-        return Fault(f"column 'entry_point' is {type(entry_point).__name__}: give the function's name as text")
+        return Fault(
+            f"column 'entry_point' is {type(entry_point).__name__}: give the function's name as text"
+        )
     name = (entry_point or "").strip()
     if isinstance(tests, str) and tests.lstrip()[:1] in ("{", "["):
-        try:
+        with suppress(ValueError, RecursionError):  # then it is Python, or a fault of its own
             tests = json.loads(tests)
-        except (ValueError, RecursionError):
-            pass  # it is Python, or a fault of its own
     if isinstance(tests, list | tuple) and tests and all(isinstance(test, str) for test in tests):
         tests = "\n".join(tests)
     if isinstance(tests, str):
@@ -149,36 +159,40 @@ def _python(source: str, entry_point: str, digest: str, settings: Mapping[str, b
     tree = _parsed(source)
     if isinstance(tree, Fault):
         return tree
-    asks = sum(isinstance(node, ast.Assert | ast.With | ast.Attribute | ast.Raise) for node in ast.walk(tree))
-    if not asks:
-        return Fault("column 'tests' checks nothing: write at least one assert")
     if not entry_point and _wants_entry_point(tree):
         return Fault("column 'tests' defines check(candidate): name the function in column 'entry_point'")
-    why, names = "", _names(tree, entry_point)
     try:
         table, called = table_of(tree, source.splitlines(), entry_point, in_place=settings["in_place"])
-        if table.checks:
-            names = tuple(sorted(called | set(filter(None, [entry_point]))))
-            planned = len(table.checks)
-            return Suite("table", digest, planned, table=table, entry_point=entry_point, names=names)
-        return Fault("column 'tests' has no check of the candidate: assert something about a call of it")
-    except FaultError as fault:
-        return Fault(f"column 'tests', {fault}")
-    except NotATableError as error:
+    except FaultError as error:
+        return Fault(f"column 'tests', {error}")
+    except (NotATableError, RecursionError) as error:
         why = str(error)
-    except RecursionError:
-        why = "too deeply nested"
-    kind, fault = "judge", _not_isolated(source)
-    if fault and not settings["cooperative"]:
-        return Fault(f"column 'tests' cannot be kept apart from the candidate ({fault}): {_COOPERATIVE}")
+        return _process(tree, source, entry_point, digest, why, cooperative=settings["cooperative"])
+    if not table.checks:
+        return Fault("column 'tests' has no check of the candidate: assert something about a call of it")
+    names = _first(entry_point, called)
+    return Suite("table", digest, len(table.checks), table=table, entry_point=entry_point, names=names)
+
+
+def _process(
+    tree: ast.Module, source: str, entry_point: str, digest: str, why: str, *, cooperative: bool
+) -> Suite | Fault:
+    """Make a suite that needs a Python process of its own, or the candidate's."""
     planned = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
+    if not planned and not any(
+        isinstance(node, ast.With | ast.Attribute | ast.Raise) for node in ast.walk(tree)
+    ):
+        return Fault("column 'tests' checks nothing: write at least one assert")
+    shared = _not_isolated(source)
+    if shared and not cooperative:
+        return Fault(f"column 'tests' cannot be kept apart from the candidate ({shared}): {_COOPERATIVE}")
     return Suite(
-        "cooperative" if fault else "judge",
+        "cooperative" if shared else "judge",
         digest,
         planned,
         source=source.encode("utf-8", "surrogatepass"),
         entry_point=entry_point,
-        names=names,
+        names=_names(tree, entry_point),
         why_not_table=why,
     )
 
@@ -213,16 +227,17 @@ def _wants_entry_point(tree: ast.Module) -> bool:
 def _not_isolated(source: str) -> str | None:
     """Say what in tests a judge process cannot hold."""
     try:
-        from steelyard.sandbox.guest.judge import unsupported
+        judge = importlib.import_module("steelyard.sandbox.guest.judge")
     except ImportError:
         return None
-    said: Any = unsupported(source)
+    said = judge.unsupported(source)
     return str(said) if said else None
 
 
 def _names(tree: ast.Module, entry_point: str) -> tuple[str, ...]:
     """Return the names that tests use of the candidate: imported, or bound by nobody."""
-    used, bound, imported = set(), set(dir(builtins)), {entry_point}
+    used: set[str] = set()
+    bound, imported = set(dir(builtins)), {entry_point}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == CANDIDATE:
             imported.update(alias.name for alias in node.names)
@@ -236,6 +251,14 @@ def _names(tree: ast.Module, entry_point: str) -> tuple[str, ...]:
             bound.add(node.name)
         elif isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == CANDIDATE:
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == CANDIDATE
+        ):
             imported.add(node.attr)
-    return tuple(sorted((imported | (used - bound)) - {"", "*", CANDIDATE}))
+    return _first(entry_point, (imported | (used - bound)) - {"", "*", CANDIDATE})
+
+
+def _first(entry_point: str, names: set[str]) -> tuple[str, ...]:
+    return (*filter(None, [entry_point]), *sorted(names - {entry_point}))

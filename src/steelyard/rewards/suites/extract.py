@@ -28,20 +28,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
-
-Mode = Literal["full", "body"]
+from textwrap import dedent
+from typing import NamedTuple
 
 _THINKING = re.compile(r"(?<![\"'`])<(/?)(think|thinking|reasoning)>(?![\"'`])", re.ASCII | re.IGNORECASE)
 _ANSWER = re.compile(r"(?<![\"'`])<(/?)answer>(?![\"'`])", re.ASCII | re.IGNORECASE)
-_FENCE = re.compile(r"(?P<before>[^`~\n]*?)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)\Z")
 _MARGIN = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,3}[.)])[ \t]+)*\Z")
-_PYTHON = re.compile(r"[{.]*(?:python|py|ipython|python[23](?:\.\d+)?|py[23]|code|solution)\b", re.ASCII | re.IGNORECASE)
+_PYTHON = re.compile(
+    r"[{.]*(?:i?python|py|python[23](?:\.\d+)?|py[23]|code|solution)\b", re.ASCII | re.IGNORECASE
+)
 _SESSION = re.compile(r"\s*(?:>>> |\$ |In \[)")
-_DEFINED = r"^{margin}(?:(?:async[ \t]+)?def[ \t]+|class[ \t]+)?(?:{names})\b(?:[ \t]*[(\[:]|[ \t]*(?::[^=\n]*)?=(?!=))"
-_DEF = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
-_LIKE_CODE = re.compile(r"(?:import|from|def|class|async)[ \t]+\w|[@#]|[\"']{3}|\w+[ \t]*(?::[^=\n]*)?=(?!=)")
-_LEFT = re.compile(r"(?:import|from|def|class|async|if __name__)\b|@|#")
+_DEFINITION = re.compile(
+    r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE
+)
+_BEGINS_CODE = re.compile(
+    r"(?:[ \t]*\n)*(?:[ \t]+\S|import[ \t]|from[ \t]+[\w.]+[ \t]+import[ \t]|def[ \t]|class[ \t]+\w+[(:]|@\w)"
+)
+_AT_MARGIN = re.compile(r"(?:import|from|def|class|async|if __name__)\b|@")
+_DOCSTRING = ('"""', "'''")
 
 
 class Source(NamedTuple):
@@ -62,6 +66,41 @@ class _Block(NamedTuple):
     text: str
 
 
+class _Fence(NamedTuple):
+    """A line that may open or close a block.
+
+    Parameters
+    ----------
+    line
+        Its number.
+    before, marks, info
+        What stands before the fence, the fence, and what stands after it.
+    """
+
+    line: int
+    before: str
+    marks: str
+    info: str
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but a list's or a quote's mark stands before it."""
+        return _MARGIN.match(self.before) is not None
+
+    @property
+    def column(self) -> int:
+        """The columns before it."""
+        return len(self.before.expandtabs(4))
+
+    @property
+    def python(self) -> bool:
+        """Whether it says that Python follows."""
+        return _PYTHON.match(self.info) is not None
+
+
+_BEFORE_ALL = _Fence(-1, "", "```", "")
+
+
 def source_of(
     completion: str, prompt: str = "", mode: str = "full", names: Sequence[str] = ()
 ) -> Source | Failure:
@@ -80,7 +119,7 @@ def source_of(
 
     Examples
     --------
-    >>> source_of("Sure!\n```python\ndef f(x):\n    return x\n```\nUse it:\n```python\nf(2)\n```", names=["f"]).text
+    >>> source_of("Sure!\n```python\ndef f(x):\n    return x\n```\nIt is used so:\n```\nf(2)\n```").text
     'def f(x):\n    return x\n'
     >>> source_of("    return x\n", "def f(x):\n", "body", ["f"]).text
     'def f(x):\n    return x\n'
@@ -91,161 +130,147 @@ def source_of(
     if text is None:
         return Failure("no_answer", "the thinking never ends, so there is no code")
     blocks = _blocks(text, opened=_open_at_end(prompt))
-    if blocks is None:
-        code = text
-    else:
-        usable = [block for block in blocks if block.text.strip() and not _SESSION.match(block.text)]
-        if not usable:
-            return Failure("no_answer", "no fenced block holds Python: mark one with ```python")
-        code = _chosen(usable, names)
+    code = text if blocks is None else _chosen(blocks, names)
     if not code.strip():
-        return Failure("no_answer", "no code in the completion")
+        unmarked = "no fenced block holds Python: mark one with ```python"
+        return Failure("no_answer", "no code in the completion" if blocks is None else unmarked)
     if mode == "body":
-        return Source(_continued(prompt, code, names[0] if names else "", fenced=blocks is not None))
-    return Source(code)
+        return Source(_continued(prompt, code, names))
+    return Source(dedent(code) if code.lstrip("\n")[0] in " \t" else code)
 
 
 def _answered(text: str) -> str | None:
     """Return what stands after the thinking, in the answer; `None` where the thinking never ends."""
     kept: list[str] = []
-    inside, at = "", 0
+    inside, at, began, thought = "", 0, 0, False
     for tag in _THINKING.finditer(text):
         name = tag[2].lower()
         if not tag[1] and not inside:
             kept.append(text[at : tag.start()])
-            inside = name
-        elif tag[1] and inside in ("", name):
+            inside, began = name, tag.start()
+        elif tag[1] and (inside == name or not (inside or thought)):
             if not inside:
-                kept.clear()
-            inside, at = "", tag.end()
-    if inside:
-        rest = "".join(kept)
-        return rest if "```" in rest else None
-    text = "".join([*kept, text[at:]])
+                kept.clear()  # the prompt began it
+            inside, at, thought = "", tag.end(), True
+    before = "".join(kept)
+    if inside and not before.strip():
+        return None
+    text = before + text[began if inside else at :]
     start, end = 0, len(text)
     for tag in _ANSWER.finditer(text):
         if not tag[1]:
             start, end = tag.end(), len(text)
-        elif end == len(text) and start:
+        elif start and end == len(text):
             end = tag.start()
     inner = text[start:end]
-    return inner if inner.strip() else text
+    return inner if inner.strip() and ("```" in inner or "```" not in text) else text
 
 
-def _fences(text: str) -> list[tuple[int, re.Match[str]]]:
-    """Return the lines that may open or close a block, by number."""
-    lines = text.split("\n")
-    found = ((at, _FENCE.match(line)) for at, line in enumerate(lines) if "```" in line or "~~~" in line)
-    return [(at, fence) for at, fence in found if fence]
-
-
-class _Open(NamedTuple):
-    """A block that has begun: its first line, its fence, the columns before it, whether it is Python's or unmarked."""
-
-    line: int
-    fence: str
-    column: int
-    marked: bool
-    python: bool
+def _fences(lines: Sequence[str]) -> list[_Fence]:
+    found = []
+    for at, line in enumerate(lines):
+        mark = "`" if "```" in line else "~"
+        if mark * 3 not in line:
+            continue
+        end = line.rindex(mark) + 1
+        before = line[:end].rstrip(mark)
+        if end - len(before) >= 3 and mark * 3 not in before:
+            found.append(_Fence(at, before, line[len(before) : end], line[end:].strip()))
+    return found
 
 
 def _blocks(text: str, *, opened: bool) -> list[_Block] | None:
     """Return the blocks that may be a program, in order; `None` where no fence stands."""
-    fences = _fences(text)
+    lines = text.split("\n")
+    fences = _fences(lines)
     if not fences and not opened:
         return None
-    lines = text.split("\n")
     blocks: list[_Block] = []
-    now = _Open(0, "```", 0, marked=False, python=True) if opened else None
-    for at, fence in fences:
-        info, column = fence["info"].strip(), len(fence["before"].expandtabs(4))
-        margin = _MARGIN.match(fence["before"]) is not None
+    bare = bool(fences) and fences[0].alone and not fences[0].info
+    begun = opened or (bare and fences[0].line > 0 and _BEGINS_CODE.match(text) is not None)
+    now = _BEFORE_ALL if begun else None
+    for fence in fences:
         if now is None:
-            if margin or not fence["info"].strip().count(" "):
-                now = _opening(at, fence, column if margin else 0)
-            continue
-        same = fence["fence"][0] == now.fence[0] and len(fence["fence"]) >= len(now.fence)
-        if not margin or not same or column >= now.column + 4:
-            continue
-        _close(blocks, now, lines, at)
-        now = _opening(at, fence, column) if info else None
+            if fence.alone or fence.python:
+                now = fence
+        elif fence.alone and fence.column < now.column + 4 and fence.marks.startswith(now.marks):
+            _close(blocks, now, lines, fence.line)
+            now = fence if fence.info else None
     if now is not None:
-        if not blocks and fences and now.line and not "".join(lines[now.line :]).strip():
-            return [_Block(marked=False, text="\n".join(lines[: now.line - 1]) + "\n")]  # only the end of a fence stands
+        if not blocks and bare and not "".join(lines[now.line + 1 :]).strip():
+            now, lines = _BEFORE_ALL, lines[: fences[0].line]  # only a block's end stands here
         _close(blocks, now, lines, len(lines))
     return blocks
 
 
-def _opening(at: int, fence: re.Match[str], column: int) -> _Open:
-    info = fence["info"].strip()
-    python = _PYTHON.match(info) is not None
-    return _Open(at + 1, fence["fence"], column, marked=python, python=python or not info)
-
-
-def _close(blocks: list[_Block], now: _Open, lines: list[str], end: int) -> None:
-    if now.python:
-        text = "\n".join(_without(lines[now.line : end], now.column))
-        blocks.append(_Block(now.marked, text + "\n" if text and end < len(lines) else text))
-
-
-def _without(lines: list[str], column: int) -> list[str]:
-    """Take the columns before a fence from the lines of its block, as far as they are blank."""
-    if not column:
-        return lines
-    return [line[len(line) - len(line.lstrip(" \t")) :] if _narrow(line, column) else line[column:] for line in lines]
-
-
-def _narrow(line: str, column: int) -> bool:
-    return bool(line[:column].strip(" \t"))
+def _close(blocks: list[_Block], now: _Fence, lines: list[str], end: int) -> None:
+    """Take a block, without the columns that its fence stands in, if it may be a program."""
+    if now.info and not now.python:
+        return
+    width = len(now.before) if now.alone else 0
+    inside = lines[now.line + 1 : end]
+    if width:
+        inside = [line.lstrip(" \t") if line[:width].strip(" \t>") else line[width:] for line in inside]
+    text = "\n".join(inside) + ("\n" if inside and end < len(lines) else "")
+    if text.strip() and not _SESSION.match(text):
+        blocks.append(_Block(now.python, text))
 
 
 def _open_at_end(prompt: str) -> bool:
     """Whether a text ends inside a fenced block."""
-    return len(_fences(prompt)) % 2 == 1
+    return "```" in prompt and len(_fences(prompt.split("\n"))) % 2 == 1
 
 
 def _chosen(blocks: Sequence[_Block], names: Sequence[str]) -> str:
+    if not blocks:
+        return ""
     wanted = set(names)
-    best = max(range(len(blocks)), key=lambda at: (len(wanted & _defined(blocks[at].text)), blocks[at].marked, at))
-    return blocks[best].text
+    ranks = [(len(wanted & _defined(block.text)), block.marked, at) for at, block in enumerate(blocks)]
+    return blocks[max(ranks)[2]].text
 
 
 def _defined(code: str) -> set[str]:
     """Return the names that code defines at its left margin."""
-    return {found[1] or found[2] for found in _DEF.finditer(code)}
+    return {found[1] or found[2] for found in _DEFINITION.finditer(code)}
 
 
-def _continued(prompt: str, code: str, entry_point: str, *, fenced: bool) -> str:
+def _continued(prompt: str, code: str, names: Sequence[str]) -> str:
     """Continue the prompt with a body, or with the whole function."""
-    if entry_point and entry_point in _defined(code):
-        return _before(prompt, entry_point) + code
-    if not prompt.endswith("\n") and code[:1] in (" ", "\t") and prompt.rstrip().endswith((":", '"""', "'''")):
+    defined = _defined(code)
+    whole = next((name for name in names if name in defined), None)
+    if whole:
+        return _before(prompt, whole) + code
+    *_, last = ("", *filter(str.strip, prompt.split("\n")))
+    unit = last[: len(last) - len(last.lstrip(" \t"))] or ("    " if last.rstrip().endswith(":") else "")
+    if not prompt.endswith("\n") and code[:1] in (" ", "\t") and last.rstrip().endswith((":", *_DOCSTRING)):
         prompt += "\n"
-    return prompt + (_indented(code) if prompt.endswith("\n") and prompt[:1].strip() else code)
+    return prompt + (_indented(code, unit) if unit and prompt.endswith("\n") else code)
 
 
 def _before(prompt: str, entry_point: str) -> str:
     """Return what a prompt of code has before the entry point; nothing of a prompt in words."""
-    if not _LIKE_CODE.match(prompt.lstrip()):
+    found = [found.start() for found in _DEFINITION.finditer(prompt) if (found[1] or found[2]) == entry_point]
+    code = prompt.lstrip().startswith((*_DOCSTRING, "#")) or _BEGINS_CODE.match(prompt)
+    if not found or not code:
         return ""
-    starts = [found.start() for found in _DEF.finditer(prompt) if (found[1] or found[2]) == entry_point]
-    if not starts:
-        return ""
-    lines = prompt[: starts[-1]].split("\n")[:-1]
+    lines = prompt[: found[-1]].split("\n")[:-1]
     while lines and lines[-1].startswith("@"):
         lines.pop()
     return "".join(f"{line}\n" for line in lines)
 
 
-def _indented(code: str) -> str:
-    """Give a body that begins at the left margin its indentation: its first line's, if only that was trimmed."""
+def _indented(code: str, unit: str) -> str:
+    """Give a body at the left margin its indentation: the first line's, if only that was trimmed."""
     lines = code.split("\n")
     filled = [at for at, line in enumerate(lines) if line.strip()]
-    first = lines[filled[0]]
-    if first[:1] in (" ", "\t") or _LEFT.match(first):
+    first, rest = lines[filled[0]], [lines[at] for at in filled[1:]]
+    if first[0] in " \t" or _AT_MARGIN.match(first):
         return code
-    rest = [lines[at] for at in filled[1:]]
-    if rest and all(line[:1] in (" ", "\t") for line in rest) and not first.rstrip().endswith((":", "(", "[", "{", ",")):
-        lines[filled[0]] = f"    {first}"
+    trimmed = bool(rest) and all(line[0] in " \t" for line in rest)
+    if trimmed and first.rstrip().endswith(":"):
+        depth = rest[0][: len(rest[0]) - len(rest[0].lstrip(" \t"))]
+        trimmed = len(depth.expandtabs(4)) > len(unit.expandtabs(4))
+    if trimmed:
+        lines[filled[0]] = unit + first
         return "\n".join(lines)
-    return "\n".join(f"    {line}" if line.strip() else line for line in lines)
+    return "\n".join(unit + line if line.strip() else line for line in lines)

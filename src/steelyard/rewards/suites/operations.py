@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
 LARGEST: Final = 1_000_000
 LARGEST_BITS: Final = 1 << 16
+LARGEST_SENT: Final = 4_000_000
+DEEPEST: Final = 100
 _CROWD: Final = 64
 
 _WHOLE = (int, bool)
-_REAL = (int, bool, float, Fraction)
-_NUMBERS = (*_REAL, complex)
+_NUMBERS = (int, bool, float, complex, Fraction, Decimal)
 _SEQUENCES = (list, tuple, str, bytes)
 _SETS = (set, frozenset)
+_SENT = (type(None), bool, int, float, complex, str, bytes, bytearray, range)
 
 
 class TooLargeError(Exception):
@@ -97,7 +99,7 @@ def _multiply(left: Any, right: Any) -> Any:  # noqa: ANN401
 
 def _power(base: Any, exponent: Any) -> Any:  # noqa: ANN401
     _sound(base, exponent)
-    if type(base) is Fraction or type(exponent) is Fraction:
+    if {type(base), type(exponent)} & {Fraction, Decimal}:
         raise TooLargeError("a power of fractions")
     if type(base) in _WHOLE and type(exponent) in _WHOLE and base.bit_length() * exponent > LARGEST_BITS:
         raise TooLargeError("a huge power")
@@ -140,17 +142,81 @@ def _dict(given: Any = ()) -> dict[Any, Any]:  # noqa: ANN401
     return mapping(given.items() if type(given) is dict else given)
 
 
+def comparable(values: Iterable[Any]) -> None:
+    """Refuse what does not compare in time linear in its size.
+
+    That is a decimal beside a huge integer (quadratic in the digits), and an array (two broadcast).
+    """
+    decimal = huge = False
+    stack = list(values)
+    while stack and not (decimal and huge):
+        value = stack.pop()
+        kind = type(value)
+        if kind is int:
+            huge = huge or value.bit_length() > LARGEST_BITS
+        elif not _opened(value, stack):
+            decimal = decimal or kind is Decimal
+            if kind.__module__ == "numpy":
+                raise TypeError("an array")
+    if decimal and huge:
+        raise TooLargeError("a decimal beside a huge integer")
+
+
+def _opened(value: Any, stack: list[Any]) -> bool:  # noqa: ANN401
+    """Put what a container holds on a stack; false if it is none."""
+    if type(value) in (list, tuple, *_SETS) or _is_deque(value):
+        stack.extend(value)
+    elif type(value) is dict:
+        stack.extend((*value, *value.values()))
+    else:
+        return False
+    return True
+
+
+def sendable(values: Iterable[Any]) -> tuple[str, int]:
+    """Say what keeps values from being sent as arguments (empty: nothing), and how large they are."""
+    size = 0
+    level: list[Any] = list(values)
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for value in level:
+            if not _opened(value, inner):
+                if type(value) not in _SENT:
+                    return f"an argument of {type(value).__name__}", size
+                size += value.bit_length() // 4 if type(value) is int else 0
+                size += len(value) if type(value) in (str, bytes, bytearray) else 0
+        size += 20 * len(level)
+        if size > LARGEST_SENT:
+            return "arguments that are too large to be sent", size
+        if not inner:
+            return "", size
+        level = inner
+    return "arguments that are too deep to be sent", size
+
+
+_WRITTEN = ("builtins", "collections", "datetime", "decimal", "fractions")
+
+
 def _text(value: Any = "") -> str:  # noqa: ANN401
-    if type(value) is int:
-        _digits(value)
-    elif type(value) not in (str, bool, float, complex, type(None)):
-        raise TypeError(f"the text of {type(value).__name__} is not compared")
+    _printable(value)
     return str(value)
 
 
-def _digits(value: int) -> None:
-    if value.bit_length() > 14_000:  # more than the 4,300 digits that Python itself prints
-        raise TooLargeError("the digits of a huge integer")
+def _repr(value: Any) -> str:  # noqa: ANN401
+    _printable(value)
+    return repr(value)
+
+
+def _printable(value: Any) -> None:  # noqa: ANN401
+    """Refuse what has no text of its own, and integers of more digits than Python prints by default."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if not _opened(value, stack) and type(value).__module__ not in _WRITTEN:
+            raise TypeError(f"the text of {type(value).__name__} is not compared")
+        numbers = (value.numerator, value.denominator) if type(value) in (int, Fraction) else ()
+        if any(number.bit_length() > 14_000 for number in numbers):
+            raise TooLargeError("the digits of a huge integer")
 
 
 def _int(value: Any = 0, base: Any = 10) -> int:  # noqa: ANN401
@@ -307,10 +373,11 @@ def _on_floats(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _ADDITION = _arithmetic(operator.add)
 
-_TEXT = "lower upper title capitalize casefold swapcase strip lstrip rstrip startswith endswith split rsplit splitlines"
+_TEXT = "lower upper title capitalize casefold swapcase strip lstrip rstrip"
+_PARTS = "startswith endswith split rsplit splitlines"
 _ASKED = "isdigit isalpha isalnum islower isupper isspace isnumeric isdecimal istitle isidentifier find rfind"
 METHODS: Final[Mapping[str, Callable[..., Any]]] = {
-    **{name: _method(name, (str, bytes)) for name in f"{_TEXT} {_ASKED}".split()},
+    **{name: _method(name, (str, bytes)) for name in f"{_TEXT} {_PARTS} {_ASKED}".split()},
     **{name: _method(name, (str, bytes, list, tuple, range)) for name in ("count", "index")},
     **{name: _method(name, (dict,)) for name in ("keys", "values", "items", "get")},
     **{name: _method(name, _SETS) for name in ("issubset", "issuperset", "isdisjoint")},
@@ -340,6 +407,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "set": lambda items=(): uncrowded_set(set, items),
     "sorted": sorted,
     "str": _text,
+    "repr": _repr,
     "sum": _sum,
     "tuple": tuple,
     "type": type,
@@ -351,7 +419,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "chr": chr,
     "ord": ord,
     "pow": _power,
-    "bytes": lambda *given: bytes(*given) if given and type(given[0]) is not int else bytes(),
+    "bytes": lambda items=b"": bytes([] if type(items) is int else items),
     "enumerate": lambda items, start=0: list(enumerate(items, start)),
     "zip": lambda *items: list(zip(*items, strict=False)),
     "reversed": lambda items: list(items)[::-1],
@@ -362,9 +430,8 @@ TYPES: Final[Mapping[str, type]] = {
     for kind in (bool, bytes, bytearray, complex, dict, float, frozenset, int, list, object, set, str, tuple)
 } | {"range": range}
 
-ITERATES: Final = frozenset(
-    "all any dict enumerate frozenset list max min reversed set sorted sum tuple zip".split()
-)
+_OVER = "all any dict enumerate frozenset list max min reversed set sorted sum tuple zip"
+ITERATES: Final = frozenset(_OVER.split())
 """Functions that iterate over what they are given."""
 
 _MATHS = "sqrt fabs floor ceil trunc isnan isinf isfinite log log2 log10 exp sin cos tan asin acos atan atan2"
@@ -424,5 +491,3 @@ OPERATIONS: Final[Mapping[str, Callable[..., Any]]] = {
     **{f"math.{name}()": function for name, function in MATHS.items()},
 }
 """Every operation by the name that an expression calls it."""
-
-NAME: Final = re.compile(r"[^\W\d]\w*")

@@ -14,12 +14,26 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steelyard.rewards.suites.suite import Apply, Call, Check, Either, Expression, Fault, Literal, Pair, Result, Table
+from steelyard.rewards.suites.operations import sendable
+from steelyard.rewards.suites.suite import (
+    Apply,
+    Call,
+    Check,
+    Either,
+    Expression,
+    Fault,
+    Literal,
+    Pair,
+    Result,
+    Table,
+)
 
 _FORMS = 'write [{"input": "...", "output": "..."}] or {"inputs": [...], "outputs": [...]}'
 
 
-def read_pairs(tests: Mapping[str, Any] | Sequence[Any], entry_point: str) -> tuple[Pair, ...] | Table | Fault:
+def read_pairs(
+    tests: Mapping[str, Any] | Sequence[Any], entry_point: str
+) -> tuple[Pair, ...] | Table | Fault:
     """Read tests that are data.
 
     Examples
@@ -27,7 +41,7 @@ def read_pairs(tests: Mapping[str, Any] | Sequence[Any], entry_point: str) -> tu
     >>> read_pairs([{"input": "1 2", "output": "3"}], "")
     (Pair(stdin='1 2', stdout='3'),)
     >>> read_pairs({"inputs": ["1"], "outputs": []}, "").reason
-    'column \\'tests\\' has 1 inputs and 0 outputs: give each input its output'
+    "column 'tests' has 1 inputs and 0 outputs: give each input its output"
     """
     columns = _columns(tests)
     if isinstance(columns, Fault):
@@ -37,7 +51,9 @@ def read_pairs(tests: Mapping[str, Any] | Sequence[Any], entry_point: str) -> tu
         said = f"has {len(inputs)} inputs and {len(outputs)} outputs: give each input its output"
         return Fault(f"column 'tests' {said}")
     if not inputs:
-        return Fault("column 'tests' holds no test: give the row at least one input with its output, or drop it")
+        return Fault(
+            "column 'tests' holds no test: give the row at least one input with its output, or drop it"
+        )
     if function is None:
         return _stdio(inputs, outputs)
     name = function or entry_point
@@ -47,7 +63,7 @@ def read_pairs(tests: Mapping[str, Any] | Sequence[Any], entry_point: str) -> tu
 
 
 def _columns(tests: Mapping[str, Any] | Sequence[Any]) -> tuple[list[Any], list[Any], str | None] | Fault:
-    """Return inputs, outputs and the function: `None` for standard input, empty if the entry point is meant."""
+    """Return inputs, outputs and the function: `None` for standard input, empty for the entry point."""
     if isinstance(tests, Mapping):
         inputs, outputs = tests.get("inputs"), tests.get("outputs")
         function = tests.get("fn_name")
@@ -94,9 +110,8 @@ def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> Table | Fault:
             arguments = [json.loads(line) for line in given.split("\n")] if isinstance(given, str) else given
             value = json.loads(wanted) if isinstance(wanted, str) and isinstance(given, str) else wanted
         except (ValueError, RecursionError):
-            return Fault(
-                f"column 'tests', number {at + 1}: an input of {name} is one JSON value a line, its output one value"
-            )
+            form = "one JSON value a line, its output one value"
+            return Fault(f"column 'tests', number {at + 1}: an input of {name} is {form}")
         if not isinstance(arguments, list | tuple):
             return Fault(f"column 'tests', number {at + 1}: an input of {name} is a list of its arguments")
         equal: Expression = Apply("json", (Result(at), Literal(value)))
@@ -104,4 +119,5 @@ def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> Table | Fault:
             equal = Either((Apply("json", (Result(at), Literal(value[0]))), equal))
         calls.append(Call(name, tuple(arguments), {}))
         checks.append(Check(at + 1, f"{name}(input {at + 1}) == output {at + 1}", equal))
-    return Table(tuple(calls), tuple(checks))
+    why, _ = sendable(call.arguments for call in calls)
+    return Fault(f"column 'tests' holds {why}") if why else Table(tuple(calls), tuple(checks))

@@ -21,7 +21,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from steelyard.errors import describe
 from steelyard.rewards.suites.comparing import evaluate, leaves
-from steelyard.rewards.suites.operations import CONSTANTS, FUNCTIONS, ITERATES, LARGEST, MATHS, METHODS, TYPES
+from steelyard.rewards.suites.operations import (
+    CONSTANTS,
+    FUNCTIONS,
+    ITERATES,
+    LARGEST,
+    LARGEST_SENT,
+    MATHS,
+    METHODS,
+    TYPES,
+    sendable,
+)
 from steelyard.rewards.suites.suite import After, Apply, Both, Call, Either, Expression, Literal, Result
 
 CANDIDATE: Final = "candidate"
@@ -94,8 +104,11 @@ _DISPLAYS: Final = {ast.List: "a list", ast.Tuple: "a tuple", ast.Set: "a set"}
 
 def _is_tolerance(expression: Expression) -> bool:
     """Whether an expression is an `approx` that waits for what it is compared with."""
-    waits = isinstance(expression, Apply) and expression.operation == "approx"
-    return waits and expression.operands[0] == Literal(None)
+    return (
+        isinstance(expression, Apply)
+        and expression.operation == "approx"
+        and expression.operands[0] == Literal(None)
+    )
 
 
 class Reader:
@@ -119,6 +132,7 @@ class Reader:
         self.saw_given = False
         self.names: set[str] = set()
         self._nodes = 0
+        self._sent = 0
         self._depth = 0
         if entry_point.isidentifier():
             self.scopes[0] |= {entry_point: Function(entry_point), CANDIDATE: Function(entry_point)}
@@ -139,7 +153,7 @@ class Reader:
             raise NotATableError(target, f"an assignment to {ast.unparse(target)[:40]}")
 
     def lookup(self, node: ast.Name) -> Bound | None:
-        """Return what a name is bound to; a name that nothing binds and Python does not know is the candidate's."""
+        """Return what a name is bound to; one that neither tests nor Python know is the candidate's."""
         for scope in (self.scopes[-1], self.scopes[0]):
             if node.id in scope:
                 return scope[node.id]
@@ -183,7 +197,9 @@ class Reader:
         finally:
             self._depth -= 1
 
-    def apply(self, node: ast.AST, operation: str, *operands: Expression, **keywords: Expression) -> Expression:
+    def apply(
+        self, node: ast.AST, operation: str, *operands: Expression, **keywords: Expression
+    ) -> Expression:
         """Apply an operation, at once where every operand is stated."""
         made = Apply(operation, operands, tuple(keywords.items()))
         if any(_is_tolerance(operand) for operand in operands):
@@ -303,7 +319,9 @@ class Reader:
 
     def _read_dictcomp(self, node: ast.DictComp) -> Expression:
         turns = self._turns(node.generators)
-        return self.apply(node, "a dict", *(self.read(part) for _ in turns for part in (node.key, node.value)))
+        return self.apply(
+            node, "a dict", *(self.read(part) for _ in turns for part in (node.key, node.value))
+        )
 
     def _turns(self, generators: list[ast.comprehension]) -> Iterator[None]:
         """Bind the targets of a comprehension once for each element."""
@@ -421,15 +439,10 @@ class Reader:
     def _value(self, node: ast.AST, read: Expression) -> Any:  # noqa: ANN401
         if type(read) is not Literal:
             raise NotATableError(node, "a result given to another call")
-        stack = [read.value]
-        while stack:
-            value = stack.pop()
-            if type(value) in (list, tuple, set, frozenset):
-                stack.extend(value)
-            elif type(value) is dict:
-                stack.extend((*value, *value.values()))
-            elif type(value) not in (*_PLAIN, bytearray, range):
-                raise NotATableError(node, f"an argument of {type(value).__name__}")
+        why, size = sendable([read.value])
+        self._sent += size
+        if why or self._sent > LARGEST_SENT:
+            raise NotATableError(node, why or "arguments that are too large to be sent")
         return read.value
 
     def _computed(self, node: ast.Call, callee: Import) -> Expression:

@@ -8,7 +8,8 @@ only where Python would).
 
 from __future__ import annotations
 
-from typing import Any, Literal as Word, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from typing import Literal as Word
 
 Kind = Word["table", "judge", "stdio", "cooperative"]
 

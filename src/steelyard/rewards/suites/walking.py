@@ -46,7 +46,9 @@ class _Returned(Exception):  # noqa: N818 - it ends a function, as a return does
         self.value = value
 
 
-def table_of(tree: ast.Module, lines: Sequence[str], entry_point: str, *, in_place: bool) -> tuple[Table, set[str]]:
+def table_of(
+    tree: ast.Module, lines: Sequence[str], entry_point: str, *, in_place: bool
+) -> tuple[Table, set[str]]:
     """Make a table of a suite; also return the candidate's names that it calls.
 
     Raises
@@ -90,7 +92,11 @@ class _Walker(Reader):
         for node in tests:
             if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
                 self._class(node)
-            elif isinstance(node, ast.FunctionDef) and node.name.startswith("test") and node.name not in self._ran:
+            elif (
+                isinstance(node, ast.FunctionDef)
+                and node.name.startswith("test")
+                and node.name not in self._ran
+            ):
                 self._test(node, {})
         check = self.scopes[0].get("check")
         if isinstance(check, Helper) and "check" not in self._ran and len(check.node.args.args) == 1:
@@ -189,8 +195,14 @@ class _Walker(Reader):
 
     def _walk_augassign(self, node: ast.AugAssign) -> None:
         left = self.read(node.target)
-        if isinstance(node.target, ast.Name) and isinstance(left, Literal) and type(left.value) not in (list, dict, set):
-            self.bind(node.target, self.read(ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)))
+        if (
+            isinstance(node.target, ast.Name)
+            and isinstance(left, Literal)
+            and type(left.value) not in (list, dict, set)
+        ):
+            self.bind(
+                node.target, self.read(ast.copy_location(ast.BinOp(node.target, node.op, node.value), node))
+            )
         else:
             raise NotATableError(node, "an assignment that changes a value")
 
@@ -227,13 +239,17 @@ class _Walker(Reader):
         before = len(self.calls)
         self.saw_given = False
         read = self.read(node.test)
-        if self.saw_given and not self.in_place and not any(isinstance(leaf, Result) for leaf in leaves(read)):
+        if (
+            self.saw_given
+            and not self.in_place
+            and not any(isinstance(leaf, Result) for leaf in leaves(read))
+        ):
             if before != len(self.calls):
                 raise NotATableError(node, "a call beside an argument that it may have changed")
             self.looks_after = True
             read = self.read(node.test)
             self.looks_after = False
-            if len({leaf for leaf in leaves(read)}) > 1:
+            if len(set(leaves(read))) > 1:
                 raise NotATableError(node, "two arguments that calls may have changed")
         if not leaves(read):
             self._stated(node, read)
@@ -246,7 +262,9 @@ class _Walker(Reader):
             return
         if self.calls:
             raise NotATableError(node, "a check that holds no result and is false as it is stated")
-        raise FaultError(f"line {node.lineno}: this check fails whatever the candidate does: {self._text(node)}")
+        raise FaultError(
+            f"line {node.lineno}: this check fails whatever the candidate does: {self._text(node)}"
+        )
 
     def _walk_with(self, node: ast.With) -> None:
         """Read `with pytest.raises(ValueError): f(x)`."""
@@ -267,7 +285,11 @@ class _Walker(Reader):
     def _exceptions(self, node: ast.expr) -> list[str]:
         if isinstance(node, ast.Tuple):
             return [name for element in node.elts for name in self._exceptions(element)]
-        kind = getattr(builtins, node.id, None) if isinstance(node, ast.Name) and self.lookup(node) is None else None
+        kind = (
+            getattr(builtins, node.id, None)
+            if isinstance(node, ast.Name) and self.lookup(node) is None
+            else None
+        )
         if isinstance(kind, type) and issubclass(kind, BaseException):
             return [kind.__name__]
         raise NotATableError(node, f"exception {ast.unparse(node)[:40]}")
@@ -277,7 +299,12 @@ class _Walker(Reader):
     def inlined(self, node: ast.Call, helper: Helper) -> Expression:
         """Walk a function that the tests define, where they call it."""
         definition = helper.node
-        if node.keywords or definition.decorator_list or definition.args.defaults or _variadic(definition.args):
+        if (
+            node.keywords
+            or definition.decorator_list
+            or definition.args.defaults
+            or _variadic(definition.args)
+        ):
             raise NotATableError(node, f"a call of {definition.name} with more than plain arguments")
         arguments = [self._argument(argument) for argument in node.args]
         if len(arguments) != len(definition.args.args):
@@ -298,7 +325,10 @@ class _Walker(Reader):
         return self.read(node)
 
     def _body(self, node: ast.FunctionDef) -> Expression:
-        if any(isinstance(inner, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom) for inner in ast.walk(node)):
+        if any(
+            isinstance(inner, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom)
+            for inner in ast.walk(node)
+        ):
             raise NotATableError(node, f"{node.name} is a generator or changes names outside it")
         try:
             self.block(node.body)

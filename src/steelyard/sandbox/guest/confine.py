@@ -8,8 +8,8 @@ resets, or what belongs to one guest, is done in the guest:
 | stage | why there |
 |---|---|
 | session | `kill(0)` reaches the process group, and the server's group is the server |
-| identity | a new user namespace maps nobody; the guest keeps its uid, and is never root |
-| files | one tmpfs with a size of its own; `/proc` still shows the server's namespace until it is covered |
+| identity | a new user namespace maps nobody; the guest keeps the uid of the server |
+| files | nothing may be writable but one tmpfs of the guest's; `/proc` shows the server until it is covered |
 | limits | limits of the server would be counted over all guests |
 | landlock | a rule needs the guest's own tmpfs |
 | capabilities | a new user namespace grants them all, bounding set included |
@@ -27,6 +27,7 @@ from Linux 5.14 on, per uid of the machine before, and never for the machine's r
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -41,23 +42,23 @@ FOLDERS = ("work", "tmp", "shm", "home")
 FAKE_PROC = "/fake-proc"
 
 _NEW_NAMESPACES = 0x10000000 | 0x20000000 | 0x00020000 | 0x08000000 | 0x04000000  # user, pid, mount, ipc, uts
+_NEW_NETWORK = 0x40000000
 _CHILD_SETTID = 0x01000000
 _NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NOSUID, _RECURSIVE = 1, 2, 0x8000
 _PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_READ, _CAPBSET_DROP = 1, 4, 22, 23, 24
 _NO_NEW_PRIVS, _GET_TID_ADDRESS = 38, 40
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGKILL = int(signal.SIGKILL)  # an enumeration costs the guest pages
 _LAST_DESCRIPTOR = 0x7FFFFFFF
+_PENDING_SIGNALS = 1024  # all guests of a slot draw on what the server may have
 
-_PRCTL, _CLONE, _CAPSET, _CLOSE_RANGE = (
-    syscalls.number(name) for name in ("prctl", "clone", "capset", "close_range")
+_PRCTL, _CLONE, _CAPSET, _CLOSE_RANGE, _MOUNT_SETATTR = (
+    syscalls.number(name) for name in ("prctl", "clone", "capset", "close_range", "mount_setattr")
 )
 
 _NULL = ctypes.c_void_p()
-_library = ctypes.PyDLL(None, use_errno=True)
-_library_mount = _library.mount
-_library_mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 _drop_from_bounding_set = ctypes.PyDLL(None).prctl  # without errno, since it runs some forty times
 for _hook in (
     _before_fork := ctypes.pythonapi.PyOS_BeforeFork,
@@ -71,18 +72,62 @@ class SetupError(Exception):
     """The confinement is not complete; the text is `stage: what the kernel said`. Run nothing."""
 
 
+class Call:
+    """A system call made ready: its texts and structures lie where the kernel will find them."""
+
+    def __init__(self, what: str, name: str, *arguments: str | bytes | int | None) -> None:
+        self._what = what
+        self._number = syscalls.number(name)
+        self._kept: list[ctypes.Array[ctypes.c_char]] = []
+        self._arguments = [self._keep(argument) for argument in arguments]
+
+    def _keep(self, argument: str | bytes | int | None) -> int | ctypes.c_void_p:
+        if isinstance(argument, int):
+            return argument
+        if argument is None:
+            return ctypes.c_void_p()
+        content = argument.encode() + b"\0" if isinstance(argument, str) else argument
+        self._kept.append(ctypes.create_string_buffer(content, len(content)))
+        return syscalls.pointer_to(self._kept[-1])
+
+    def make(self) -> None:
+        """Make the call, or raise OSError that says which one failed."""
+        try:
+            syscalls.call(self._number, *self._arguments)
+        except OSError as error:
+            raise OSError(error.errno, f"{self._what}: {error.strerror}") from error
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> Call:
+    return Call(f"mounting {target}", "mount", source, target, kind, flags, options)
+
+
+def _all_read_only() -> Call:
+    """Return the call after which all mounts are private and read-only, device nodes' attributes too.
+
+    Bubblewrap cannot do the latter, and a guest that is the machine's root could change their modes. Before
+    Linux 5.12 they are private only.
+    """
+    try:
+        syscalls.call(_MOUNT_SETATTR, -1, _NULL, 0, _NULL, 0)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # an outer sandbox may refuse what it does not know
+            return _mount("none", "/", None, _REC | _PRIVATE)
+    attributes = struct.pack("<4Q", _ATTRIBUTE_READ_ONLY | _ATTRIBUTE_NOSUID, 0, _PRIVATE, 0)
+    return Call("read-only mounts", "mount_setattr", -1, "/", _RECURSIVE, attributes, len(attributes))
+
+
 class Filter:
     """A BPF program where the kernel finds it: a `struct sock_fprog` that points to the instructions."""
 
     def __init__(self, program: bytes) -> None:
         self._program = ctypes.create_string_buffer(program, len(program))
         header = struct.pack("@HP", len(program) // 8, ctypes.addressof(self._program))
-        self._header = ctypes.create_string_buffer(header, len(header))
-        self._at = syscalls.pointer_to(self._header)
+        self._call = Call("installing it", "prctl", _SET_SECCOMP, _SECCOMP_MODE_FILTER, header)
 
     def install(self) -> None:
         """Bind this process and its children to the filter, for good."""
-        syscalls.call(_PRCTL, _SET_SECCOMP, _SECCOMP_MODE_FILTER, self._at)
+        self._call.make()
 
 
 class Prepared:
@@ -98,13 +143,20 @@ class Prepared:
             self.identity.insert(0, ("/proc/self/setgroups", b"deny"))
         self.own_score = _read("/proc/self/oom_score_adj")
         self.score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        self.box_options = b"size=%d,nr_inodes=%d,mode=700" % (settings["file_bytes"], settings["files"])
+        size = f"size={settings['file_bytes']},nr_inodes={settings['files']},mode=700"
+        self.mounts = (
+            _all_read_only(),
+            _mount("tmpfs", BOX, "tmpfs", _NOSUID | _NODEV, size),
+            _mount(FAKE_PROC, "/proc", None, _BIND),
+        )
         self.limits = _limits(settings)
         self.capabilities = _count_capabilities()
         version = landlock.abi()
         self.landlock = landlock.Landlock(version) if version else None
         self.filter = Filter(seccomp.compile_guest_filter(os.uname().machine))
         self.clone_flags = _NEW_NAMESPACES | int(signal.SIGCHLD)
+        if version < landlock.FIRST_TO_SCOPE:  # else guests would meet in abstract sockets
+            self.clone_flags |= _NEW_NETWORK
         self.thread_id = _find_thread_id()
         if self.thread_id.value:
             self.clone_flags |= _CHILD_SETTID
@@ -209,23 +261,12 @@ def _identity(prepared: Prepared) -> None:
 
 
 def _files(prepared: Prepared) -> None:
-    _mount(None, "/", None, _REC | _PRIVATE)
-    _mount("tmpfs", BOX, "tmpfs", _NOSUID | _NODEV, prepared.box_options)
-    _mount(FAKE_PROC, "/proc", None, _BIND)
+    for mount in prepared.mounts:
+        mount.make()
     os.chdir(BOX)
     for folder in FOLDERS:
         os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib is a heavy import for every guest
     os.chdir(FOLDERS[0])
-
-
-def _mount(
-    source: str | None, target: str, kind: str | None, flags: int, options: bytes | None = None
-) -> None:
-    """Mount, or raise OSError with the target's name in it."""
-    names = (None if text is None else text.encode() for text in (source, target, kind))
-    if _library_mount(*names, flags, options):
-        error = ctypes.get_errno()
-        raise OSError(error, f"mounting {target}: {os.strerror(error)}")
 
 
 def _set_limits(prepared: Prepared) -> None:
@@ -261,10 +302,11 @@ _CAPABILITY_HEADER, _NO_CAPABILITIES = map(syscalls.pointer_to, (_capability_hea
 
 def _close_all_but(keep: Iterable[int]) -> None:
     first = 3
-    for kept in (*sorted({descriptor for descriptor in keep if descriptor > 2}), _LAST_DESCRIPTOR + 1):
+    for kept in sorted(keep):
         if kept > first:
             _close_range(first, kept - 1)
-        first = kept + 1
+        first = max(first, kept + 1)
+    _close_range(first, _LAST_DESCRIPTOR)
 
 
 def _close_range(first: int, last: int) -> None:
@@ -278,7 +320,8 @@ def _close_range(first: int, last: int) -> None:
 def _limits(settings: Mapping[str, int]) -> list[tuple[int, int]]:
     """Return each limit with its value, none above the hard limit that the server itself has."""
     wanted = {
-        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CORE: 1,  # 0 does not stop a core_pattern that pipes into the host's helper; 1 does
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
         resource.RLIMIT_NPROC: settings["processes"],
         resource.RLIMIT_NOFILE: settings["descriptors"],
         resource.RLIMIT_FSIZE: settings["file_size"],

@@ -99,6 +99,11 @@ def _writable(folder: str) -> Callable[[], str]:
     return lambda: _attempt(write)
 
 
+def _device_attributes() -> str:
+    """Tell whether times and modes of the machine's own device nodes could be changed: the mount decides."""
+    return "no" if os.statvfs("/dev/null").f_flag & os.ST_RDONLY else "yes"
+
+
 def _network_socket() -> str:
     import _socket  # noqa: PLC0415 - only here
 
@@ -119,7 +124,7 @@ def _new_user_namespace() -> str:
 
 
 def _tracing() -> str:
-    """Ask to read the memory of a process that nobody traces: the filter refuses, or the kernel finds none."""
+    """Ask to read a process that nobody traces: refused by the filter, or found by the kernel not to be."""
     failed = _library.ptrace(_PEEK, os.getpid(), None, None) == -1
     return "no" if failed and ctypes.get_errno() in _REFUSED else "yes"
 
@@ -155,6 +160,7 @@ _FINDERS: dict[str, Callable[[], object]] = {
     "root_writable": _writable("/"),
     "usr_writable": _writable("/usr"),
     "dev_writable": _writable("/dev"),
+    "device_attributes_writable": _device_attributes,
     "proc_writable": _writable("/proc"),
     "box_writable": _writable("/box"),
     "proc_processes": _processes_in_proc,

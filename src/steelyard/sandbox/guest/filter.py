@@ -3,7 +3,7 @@
 What is not listed fails with an error that an honest program can catch, and kills nobody: EPERM below
 number 424, ENOSYS from 424 on. The split is where x86_64 and aarch64 began to share their numbers (Linux
 5.1): every C library still carries a fallback for a kernel without those calls, and takes it on ENOSYS
-only; `clone3`, whose flags lie in memory where no filter sees them, becomes `clone` in this way. A foreign
+only. `clone3`, whose flags lie in memory where no filter sees them, becomes `clone` in this way. A foreign
 architecture and the x32 ABI kill the process: both number the calls otherwise, and no honest program here
 speaks them.
 
@@ -27,30 +27,32 @@ from collections.abc import Iterable
 from . import syscalls
 
 ALLOWED = """
-read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask
+read write open close stat fstat lstat poll lseek mprotect munmap brk rt_sigaction rt_sigprocmask
 rt_sigreturn pread64 pwrite64 readv writev access pipe select sched_yield mremap msync madvise dup dup2
 pause nanosleep getitimer alarm setitimer getpid sendfile connect accept sendto recvfrom sendmsg recvmsg
-shutdown bind listen getsockname getpeername getsockopt fork vfork execve exit wait4 kill uname fcntl
-flock fsync fdatasync truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat link
-unlink symlink readlink chmod fchmod chown fchown lchown umask gettimeofday getrlimit getrusage sysinfo
-times getuid getgid geteuid getegid setpgid getppid getpgrp setsid getgroups getresuid getresgid getpgid
-getsid capget rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend sigaltstack utime mknod statfs
-fstatfs getpriority setpriority sched_getparam sched_getscheduler sched_get_priority_max
-sched_get_priority_min sched_rr_get_interval arch_prctl setrlimit gettid getxattr lgetxattr fgetxattr
-listxattr llistxattr flistxattr tkill time futex sched_setaffinity sched_getaffinity epoll_create
-getdents64 set_tid_address restart_syscall fadvise64 timer_create timer_settime timer_gettime
-timer_getoverrun timer_delete clock_gettime clock_getres clock_nanosleep exit_group epoll_wait epoll_ctl
-tgkill utimes waitid inotify_init inotify_add_watch inotify_rm_watch openat mkdirat mknodat fchownat
-futimesat newfstatat unlinkat renameat linkat symlinkat readlinkat fchmodat faccessat pselect6 ppoll
-set_robust_list sync_file_range utimensat epoll_pwait signalfd timerfd_create eventfd fallocate
+shutdown bind listen getsockname getpeername getsockopt fork vfork execve exit wait4 kill uname fcntl flock
+truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat link unlink symlink readlink chmod
+fchmod chown fchown lchown umask gettimeofday getrlimit getrusage sysinfo times getuid getgid geteuid
+getegid setpgid getppid getpgrp setsid getgroups getresuid getresgid getpgid getsid capget rt_sigpending
+rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend sigaltstack utime mknod statfs fstatfs getpriority setpriority
+sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval
+arch_prctl setrlimit gettid getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr tkill time futex
+sched_setaffinity sched_getaffinity epoll_create getdents64 set_tid_address restart_syscall timer_create
+timer_settime timer_gettime timer_getoverrun timer_delete clock_gettime clock_getres clock_nanosleep
+exit_group epoll_wait epoll_ctl tgkill utimes waitid inotify_init inotify_add_watch inotify_rm_watch openat
+mkdirat mknodat fchownat futimesat newfstatat unlinkat renameat linkat symlinkat readlinkat fchmodat
+faccessat pselect6 ppoll set_robust_list utimensat epoll_pwait signalfd timerfd_create eventfd fallocate
 timerfd_settime timerfd_gettime accept4 signalfd4 eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv
 pwritev rt_tgsigqueueinfo recvmmsg prlimit64 sendmmsg getcpu renameat2 getrandom execveat membarrier
 copy_file_range preadv2 pwritev2 statx rseq pidfd_send_signal pidfd_open close_range openat2 faccessat2
 epoll_pwait2 landlock_create_ruleset futex_waitv fchmodat2
 """.split()  # noqa: SIM905 - a list would take a line per name
 
+PRETEND = 0x00050000  # SECCOMP_RET_ERRNO without an error
 KILL, ALLOW = 0x80000000, 0x7FFF0000  # SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW
 EPERM, ENOSYS = 0x00050001, 0x00050026  # SECCOMP_RET_ERRNO | errno
+
+ACTIONS = (("allow", ALLOW), ("pretend", PRETEND), ("eperm", EPERM), ("enosys", ENOSYS), ("kill", KILL))
 
 FIRST_SHARED = 424
 X32_BIT = 0x40000000
@@ -58,6 +60,7 @@ AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 AF_UNIX = 1
 NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+MAP_HUGETLB = 0x40000  # takes from the machine's pool, which no memory cgroup counts
 ASK_PERSONALITY = 0xFFFFFFFF
 HARMLESS_PRCTL = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39)
 """PDEATHSIG, GET_DUMPABLE, NAME, GET_SECCOMP, CAPBSET_READ, TIMERSLACK, CHILD_SUBREAPER, NO_NEW_PRIVS."""
@@ -68,13 +71,18 @@ HARMLESS_IOCTL = (
 )
 SOCKET_PROGRAMS = (26, 50, 51, 52)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
 
-CONFINING = ("mount", "capset", "landlock_add_rule", "landlock_restrict_self")
+PRETENDED = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "fadvise64")
+"""Calls that say 0 and do nothing: on a tmpfs there is nothing to do, and on the machine's own files, which
+a guest can open to read, they would make its disk work or forget."""
+
+CONFINING = ("mount", "mount_setattr", "capset", "landlock_add_rule", "landlock_restrict_self")
 """Calls that a guest makes to confine itself, and never after."""
 CHECKED_LATER = ("clone", "prctl")
 """Calls of `CHECKED` that the server and the confinement make with other arguments."""
 
 CHECKED: dict[str, tuple[int, str, tuple[int, ...]]] = {
     "clone": (0, "none of the bits", (NAMESPACE_FLAGS,)),
+    "mmap": (3, "none of the bits", (MAP_HUGETLB,)),
     "socket": (0, "one of", (AF_UNIX,)),
     "socketpair": (0, "one of", (AF_UNIX,)),
     "setsockopt": (2, "none of", SOCKET_PROGRAMS),
@@ -95,9 +103,10 @@ Instruction = tuple[int, "str | None", "str | None", int]
 def _ranges(machine: str) -> list[tuple[int, str]]:
     """Return what the server's filter does: `(first number, label)` in order, each up to the next first.
 
-    A label is `allow`, `eperm`, `enosys`, `kill` or the name of a call in `CHECKED`.
+    A label is `allow`, `pretend`, `eperm`, `enosys`, `kill` or the name of a call in `CHECKED`.
     """
     names = dict.fromkeys((*ALLOWED, *CONFINING, *CHECKED_LATER), "allow")
+    names |= dict.fromkeys(PRETENDED, "pretend")
     names |= {name: name for name in CHECKED if name not in CHECKED_LATER}
     numbers = {name: syscalls.number(name, machine) for name in names}
     known = {number: names[name] for name, number in numbers.items() if number is not None}
@@ -175,7 +184,7 @@ def _finish(program: list[Instruction], labels: dict[str, int], checked: Iterabl
             jump = _JUMP_BITS if comparison == "none of the bits" else _JUMP_EQUAL
             program += [(jump, "eperm", None, value) for value in values[:-1]]
             program.append((jump, "eperm", "allow", values[-1]))
-    for label, action in (("allow", ALLOW), ("eperm", EPERM), ("enosys", ENOSYS), ("kill", KILL)):
+    for label, action in ACTIONS:
         labels[label] = len(program)
         program.append((_RETURN, None, None, action))
     return b"".join(_assemble(index, instruction, labels) for index, instruction in enumerate(program))

@@ -13,7 +13,7 @@ import builtins
 import os
 
 BUILTINS = dict(vars(builtins))
-__builtins__ = BUILTINS
+__builtins__ = BUILTINS  # type: ignore[assignment]
 
 _CHUNK = 1 << 16
 _from_bytes, _read, _pread, _write = int.from_bytes, os.read, os.pread, os.write

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from . import codec, frames, load, program, table
 
-__builtins__ = frames.BUILTINS
+__builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
 SETUP_FAILED = 120
 _send, _exit = frames.send, os._exit
@@ -41,15 +41,19 @@ def run(
         header, source, rest = _read(payload)
         mode = header["mode"]
         do = _JOBS[mode]
+        if mode == "cooperative":
+            from . import cooperative
+
+            cooperative.ready()
         if mode != "judge":  # a judge says that it is ready, in its own words
             _seed(int(header.get("seed") or 0))
             _send(channel, b'"started"')
-    except BaseException as error:  # noqa: BLE001 (nothing of the candidate's has run)
+    except BaseException as error:
         frames.send(channel, codec.dumps(["setup", f"{type(error).__name__}: {error}"[:300]]))
         _exit(SETUP_FAILED)
     try:
         do(header, source, rest, channel, rpc, page, folder)
-    except BaseException as error:  # noqa: BLE001 (the channel is gone, or we have a fault)
+    except BaseException as error:
         _leave(f"{type(error).__name__}: {error}", SETUP_FAILED)
     _leave("", 0)
 
@@ -60,7 +64,7 @@ def _leave(said: str, status: int) -> NoReturn:
             if said and stream is sys.stderr:
                 stream.write(said[:1000] + "\n")
             stream.flush()  # type: ignore[union-attr]
-        except BaseException:  # noqa: BLE001, S110, PERF203 (the candidate's own stream)
+        except BaseException:  # noqa: S110
             pass
     _exit(status)
 
@@ -91,19 +95,21 @@ def _program(_header: Any, source: bytes, _rest: Any, _chan: int, _rpc: Any, _pa
 
 
 def _serve(header: Any, source: bytes, _rest: Any, _chan: int, rpc: Any, _page: Any, folder: str) -> None:
-    from . import serve  # noqa: PLC0415
+    from . import serve
 
     serve.run(header, source, rpc, f"{folder}/{header.get('module') or 'candidate'}.py")
 
 
 def _judge(header: Any, source: bytes, _rest: Any, channel: int, _rpc: Any, page: Any, _folder: str) -> None:
-    from . import judge  # noqa: PLC0415
+    from . import judge
 
     judge.run(header, source, channel, page)
 
 
-def _cooperative(header: Any, source: bytes, rest: Any, chan: int, _rpc: Any, _page: Any, folder: str) -> None:
-    from . import cooperative  # noqa: PLC0415
+def _cooperative(
+    header: Any, source: bytes, rest: Any, chan: int, _rpc: Any, _page: Any, folder: str
+) -> None:
+    from . import cooperative
 
     cooperative.run(header, source, rest[0], chan, folder)
 

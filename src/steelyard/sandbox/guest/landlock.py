@@ -2,11 +2,12 @@
 
 A guest may read and execute all that its mounts show, write beneath `/box`, and write to the few devices in
 `/dev`, but make nothing there. Where the kernel can (ABI 4, Linux 6.7) it can use no TCP, and (ABI 6, Linux
-6.12) reach no abstract UNIX socket and signal no process outside itself. Abstract sockets matter: their names belong to the network
-namespace, which all guests of a slot share, and no file permission guards them.
+6.12) reach no abstract UNIX socket and signal no process outside itself. Abstract sockets matter: their
+names belong to the network namespace, which all guests of a slot share, and no file permission guards them.
 
 A kernel without Landlock gets no second wall, which is no refusal: the mounts and the seccomp filter stand.
-Below ABI 6 two guests that run in one slot at the same time could talk over an abstract socket.
+Below ABI 6 every guest gets a network namespace of its own instead, which costs about as much as all the
+rest.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
 _RIGHTS_BY_ABI = (0, 13, 14, 15, 15, 16)  # how many of the rights, counted from EXECUTE, an ABI knows
 _TCP = 3  # bind and connect
 _SCOPES = 3  # abstract UNIX sockets and signals
+FIRST_TO_SCOPE = 6
 _GET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 _DEVICES = "/dev"
+_DESCRIPTOR, _AT_DESCRIPTOR = struct.Struct("<i"), 8  # in a rule
 
 
 def abi() -> int:
@@ -50,21 +53,26 @@ class Landlock:
 
     def __init__(self, version: int) -> None:
         known = (1 << _RIGHTS_BY_ABI[min(version, len(_RIGHTS_BY_ABI) - 1)]) - 1
-        attributes = struct.pack("<QQQ", known, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
-        size = 24 if version >= 6 else 16 if version >= 4 else 8
+        attributes = struct.pack(
+            "<QQQ", known, _TCP if version >= 4 else 0, _SCOPES if version >= FIRST_TO_SCOPE else 0
+        )
+        size = 24 if version >= FIRST_TO_SCOPE else 16 if version >= 4 else 8
         self._attributes = ctypes.create_string_buffer(attributes[:size], size)
         self._at, self._size = syscalls.pointer_to(self._attributes), size
-        self._known = known
+        self._of_writable = _rule(-1, known)
         self._rules = [_rule(os.open("/", os.O_PATH | os.O_CLOEXEC), EXECUTE | READ_FILE | READ_DIRECTORY)]
         on_device = known & (WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE)
         self._rules.append(_rule(os.open(_DEVICES, os.O_PATH | os.O_CLOEXEC), on_device))
+        self._rules.append(self._of_writable)
+        self._rules_at = [syscalls.pointer_to(rule) for rule in self._rules]
 
     def restrict(self, writable: str) -> None:
         """Confine this process, for good: it writes beneath `writable` and to devices only."""
         ruleset = syscalls.call(_CREATE, self._at, self._size, 0)
         folder = os.open(writable, os.O_PATH | os.O_CLOEXEC)
-        for rule in (*self._rules, _rule(folder, self._known)):
-            syscalls.call(_ADD, ruleset, _RULE_PATH_BENEATH, syscalls.pointer_to(rule), 0)
+        _DESCRIPTOR.pack_into(self._of_writable, _AT_DESCRIPTOR, folder)
+        for rule in self._rules_at:
+            syscalls.call(_ADD, ruleset, _RULE_PATH_BENEATH, rule, 0)
         syscalls.call(_RESTRICT, ruleset, 0)
         os.close(folder)
         os.close(ruleset)

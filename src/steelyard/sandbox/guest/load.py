@@ -11,17 +11,17 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 
 from . import frames
 
 if not hasattr(builtins, "exit"):  # under `python -S` nobody has put them there
     from _sitebuiltins import Quitter
 
-    builtins.exit = Quitter("exit", "Ctrl-D (i.e. EOF)")  # type: ignore[assignment]
-    builtins.quit = Quitter("quit", "Ctrl-D (i.e. EOF)")  # type: ignore[assignment]
+    builtins.exit = Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = Quitter("quit", "Ctrl-D (i.e. EOF)")
 
-__builtins__ = frames.BUILTINS
+__builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
 FOLDER = "/box/work"
 _MESSAGE = 300
@@ -59,15 +59,15 @@ def load(source: bytes, name: str = "candidate", *, path: str = "", write: bool 
     path = path or f"{FOLDER}/{'main' if name == '__main__' else name}.py"
     try:
         module, code = prepare(source, name, path, write=write)
-        exec(code, module.__dict__)  # noqa: S102 (running it is what the sandbox is for)
-    except BaseException as error:  # noqa: BLE001 (whatever it raises is an answer)
+        exec(code, module.__dict__)
+    except BaseException as error:
         raise LoadError(*told(error, path)) from None
     return module
 
 
-def prepare(source: bytes, name: str, path: str, *, write: bool = True) -> tuple[ModuleType, object]:
+def prepare(source: bytes, name: str, path: str, *, write: bool = True) -> tuple[ModuleType, CodeType]:
     """Return the module, in its places but not run yet, and its code."""
-    folder = os.path.dirname(path)  # noqa: PTH120 (pathlib is a heavy import)
+    folder = os.path.dirname(path)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     if write:
@@ -77,7 +77,7 @@ def prepare(source: bytes, name: str, path: str, *, write: bool = True) -> tuple
         finally:
             os.close(fd)
     else:
-        import linecache  # noqa: PLC0415 (it brings tokenize; on disk the file speaks for itself)
+        import linecache
 
         lines = source.decode("utf-8", "replace").splitlines(keepends=True)
         linecache.cache[path] = (len(source), None, lines, path)
@@ -99,11 +99,11 @@ def told(error: BaseException, path: str) -> tuple[str, str, int | None]:
     try:
         kind = type.__dict__["__name__"].__get__(type(error))
         kind = str.__str__(kind)[:100]
-    except Exception:  # noqa: BLE001
+    except Exception:
         kind = "Exception"
     try:
         message = str.__str__(str(error))[:_MESSAGE]
-    except BaseException:  # noqa: BLE001 (its __str__ is the candidate's)
+    except BaseException:
         message = ""
     line = None
     try:
@@ -116,6 +116,6 @@ def told(error: BaseException, path: str) -> tuple[str, str, int | None]:
             if trace.tb_frame.f_code.co_filename == path:
                 line = trace.tb_lineno
             trace = trace.tb_next
-    except Exception:  # noqa: BLE001
+    except Exception:
         line = None
     return kind, message, line if type(line) is int else None

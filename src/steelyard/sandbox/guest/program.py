@@ -14,19 +14,19 @@ from typing import Any
 
 from . import frames, load
 
-__builtins__ = frames.BUILTINS
+__builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
 _exit = os._exit
-_run_exitfuncs = atexit._run_exitfuncs  # type: ignore[attr-defined]
+_run_exitfuncs = atexit._run_exitfuncs
 
 
 def run(source: bytes, path: str) -> None:
     """Run it to its end and leave the process with its status; never returns."""
-    sys.argv = [os.path.basename(path)]  # noqa: PTH119 (pathlib is a heavy import)
+    sys.argv = [os.path.basename(path)]
     for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         # The warm interpreter's own streams remember what the descriptors were when it started.
         errors = "backslashreplace" if fd == 2 else "surrogateescape"
-        stream = open(  # noqa: SIM115, PTH123
+        stream = open(  # noqa: SIM115
             fd, mode, encoding="utf-8", errors=errors, closefd=False, buffering=1 if fd == 2 else -1
         )
         setattr(sys, name, stream)
@@ -34,8 +34,8 @@ def run(source: bytes, path: str) -> None:
     status = 0
     try:
         module, code = load.prepare(source, "__main__", path)
-        exec(code, module.__dict__)  # type: ignore[call-overload] # noqa: S102
-    except BaseException as error:  # noqa: BLE001 (as the interpreter's own last handler)
+        exec(code, module.__dict__)
+    except BaseException as error:
         status = _uncaught(error, path)
     status = _shut_down(status)
     _exit(status)
@@ -55,12 +55,12 @@ def _uncaught(error: BaseException, path: str) -> int:
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next  # our own frames are none of its business
     error.__traceback__ = trace
-    _quietly(lambda: sys.stdout.flush())  # noqa: PLW0108 (the candidate may have replaced it)
+    _quietly(lambda: sys.stdout.flush())  # noqa: PLW0108
     try:
         sys.excepthook(type(error), error, trace)
     except SystemExit as asked:
         return _uncaught(asked, path)
-    except BaseException:  # noqa: BLE001 (its own hook failed)
+    except BaseException:
         _quietly(lambda: sys.__excepthook__(type(error), error, trace))
     if isinstance(error, KeyboardInterrupt):
         _quietly(lambda: sys.stderr.flush())  # noqa: PLW0108
@@ -74,7 +74,7 @@ def _shut_down(status: int) -> int:
     """Join threads, run the exit functions, flush: the order of `Py_FinalizeEx`."""
     threading = sys.modules.get("threading")
     if threading is not None:
-        _quietly(threading._shutdown)  # type: ignore[attr-defined]
+        _quietly(threading._shutdown)
     _quietly(_run_exitfuncs)
     flushed = _quietly(lambda: sys.stdout.flush())  # noqa: PLW0108
     _quietly(lambda: sys.stderr.flush())  # noqa: PLW0108
@@ -84,6 +84,6 @@ def _shut_down(status: int) -> int:
 def _quietly(action: Any) -> bool:
     try:
         action()
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         return isinstance(error, AttributeError | ValueError)  # closed, or None: Python is content too
     return True

@@ -17,7 +17,7 @@ import _socket
 import select
 
 from . import confine, frames, jobs
-from .wire import (
+from .control import (
     ASK,
     CHANNEL,
     ENDED,
@@ -42,6 +42,7 @@ _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 
 def main(settings: dict) -> None:
     """Serve until the control socket closes; never returns."""
+    os.environ.pop("LD_BIND_NOW", None)  # it has saved every guest some page faults, and is none of their business
     control = _socket.socket(fileno=settings["control"])
     os.set_inheritable(settings["control"], False)
     for name in settings["preload"]:
@@ -50,10 +51,9 @@ def main(settings: dict) -> None:
         except ImportError:
             pass  # a guest that needs it will say so
     prepared = confine.prepare(settings["limits"])
-    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     _quiet()
     control.send(bytes([READY]))
-    _Server(control, prepared, nothing).serve()
+    _Server(control, prepared).serve()
 
 
 def _quiet() -> None:
@@ -64,10 +64,9 @@ def _quiet() -> None:
 
 
 class _Server:
-    def __init__(self, control: _socket.socket, prepared: object, nothing: int) -> None:
+    def __init__(self, control: _socket.socket, prepared: confine.Prepared) -> None:
         self._control = control
         self._prepared = prepared
-        self._nothing = nothing
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
         self._by_watch: dict[int, tuple[int, int]] = {}  # its pidfd: guest, pid
@@ -104,7 +103,7 @@ class _Server:
             self._tell(NOT_STARTED, guest, getattr(error.__cause__, "errno", None) or 0)
         else:
             if pid == 0:
-                _guest(self._prepared, given, cpu_s, self._nothing, probed=kind == PROBE)
+                _guest(self._prepared, given, cpu_s, probed=kind == PROBE)
             watch = os.pidfd_open(pid)
             self._by_watch[watch] = (guest, pid)
             self._watches[guest] = watch
@@ -129,11 +128,11 @@ class _Server:
             os._exit(0)
 
 
-def _guest(prepared: object, given: dict[int, int], cpu_s: int, nothing: int, *, probed: bool) -> None:
+def _guest(prepared: confine.Prepared, given: dict[int, int], cpu_s: int, *, probed: bool) -> None:
     """Become a guest: confine, read, do the job; never returns."""
     channel = given[CHANNEL]
     try:
-        os.dup2(given.get(INPUT, nothing), 0)
+        os.dup2(given[INPUT] if INPUT in given else os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(given[OUTPUT], 1)
         os.dup2(given.get(ERRORS, given[OUTPUT]), 2)
         kept = tuple(given[bit] for bit in (PAYLOAD, CHANNEL, RPC, PHASE) if bit in given)

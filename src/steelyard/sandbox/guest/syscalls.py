@@ -35,7 +35,8 @@ rt_sigqueueinfo 129 138; rt_sigsuspend 130 133; sigaltstack 131 132; utime 132 -
 personality 135 92; statfs 137 43; fstatfs 138 44; getpriority 140 141; setpriority 141 140;
 sched_getparam 143 121; sched_getscheduler 145 120; sched_get_priority_max 146 125;
 sched_get_priority_min 147 126; sched_rr_get_interval 148 127; prctl 157 167; arch_prctl 158 -;
-setrlimit 160 164; mount 165 40; gettid 186 178; getxattr 191 8; lgetxattr 192 9; fgetxattr 193 10;
+setrlimit 160 164; sync 162 81; mount 165 40; gettid 186 178;
+getxattr 191 8; lgetxattr 192 9; fgetxattr 193 10;
 listxattr 194 11; llistxattr 195 12; flistxattr 196 13; tkill 200 130; time 201 -; futex 202 98;
 sched_setaffinity 203 122; sched_getaffinity 204 123; epoll_create 213 -; getdents64 217 61;
 set_tid_address 218 96; restart_syscall 219 128; fadvise64 221 223; timer_create 222 107;
@@ -50,11 +51,12 @@ sync_file_range 277 84; utimensat 280 88; epoll_pwait 281 22; signalfd 282 -;
 timerfd_create 283 85; eventfd 284 -; fallocate 285 47; timerfd_settime 286 86;
 timerfd_gettime 287 87; accept4 288 242; signalfd4 289 74; eventfd2 290 19; epoll_create1 291 20;
 dup3 292 24; pipe2 293 59; inotify_init1 294 26; preadv 295 69; pwritev 296 70;
-rt_tgsigqueueinfo 297 240; recvmmsg 299 243; prlimit64 302 261; sendmmsg 307 269; getcpu 309 168;
+rt_tgsigqueueinfo 297 240; recvmmsg 299 243; prlimit64 302 261; syncfs 306 267;
+sendmmsg 307 269; getcpu 309 168;
 renameat2 316 276; getrandom 318 278; execveat 322 281; membarrier 324 283;
 copy_file_range 326 285; preadv2 327 286; pwritev2 328 287; statx 332 291; rseq 334 293;
 pidfd_send_signal 424 424; pidfd_open 434 434; close_range 436 436; openat2 437 437;
-faccessat2 439 439; epoll_pwait2 441 441; landlock_create_ruleset 444 444;
+faccessat2 439 439; epoll_pwait2 441 441; mount_setattr 442 442; landlock_create_ruleset 444 444;
 landlock_add_rule 445 445; landlock_restrict_self 446 446; futex_waitv 449 449; fchmodat2 452 452
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import codec, frames, load
 
-__builtins__ = frames.BUILTINS
+__builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
 HOLD_S = 0.002
 _send, _now, _getpid, _exit = frames.send, monotonic, os.getpid, os._exit
@@ -62,7 +62,7 @@ def _outcome(module: Any, call: Any, limit: int, path: str) -> list[Any]:
         if in_place:
             return ["v", *_both(value, args, limit)]
         return ["v", codec.to_tree(value, None, limit)]
-    except BaseException as error:  # noqa: BLE001 (SystemExit and the like are outcomes too)
+    except BaseException as error:
         return ["x", *load.told(error, path)]
 
 

@@ -1,0 +1,328 @@
+"""What passes between the tests and one candidate: values, handles, and calls in both directions.
+
+`wire` carries it, `proxies` are the stand-ins that the tests see. Here is decided what goes by value, what
+becomes which stand-in, and what of the tests a candidate may use: the functions that it was passed, and
+public attributes of instances of the suite's own classes. No function's globals, no frame, no class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from operator import contains, getitem
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from . import codec
+from .proxies import ERRORS, HIDDEN, Function, Handle, Method, Proxied, raised, stand_in
+from .wire import CandidateLoadError, Wire
+
+HANDLES, KINDS = 100_000, 1_000  # of one candidate: each costs the judge memory
+SHARED = frozenset(
+    "bisect collections copy datetime decimal fractions functools heapq itertools json math operator random re"  # noqa: E501
+    " statistics string time typing numpy".split()
+)
+"""Modules whose names a suite may use without importing them: the judge's own, never the candidate's."""
+_ALIASES = {"np": "numpy"}
+_READS: dict[str, Callable[..., Any]] = {
+    "__iter__": iter,
+    "__next__": next,
+    "__len__": len,
+    "__getitem__": getitem,
+    "__contains__": contains,
+}
+
+
+class Shared(codec.Opaque):
+    """Something of Python's own that the candidate imported: the judge has it too, under the same name."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: object, name: object) -> None:
+        super().__init__(str(name)[:100])
+        self.module = str(module)[:100]
+
+    def resolved(self, name: str) -> dict[str, Any]:
+        """The judge's own, if the candidate calls it by its right name."""
+        if name != self.type_name or self.module not in SHARED:
+            return {}
+        __import__(self.module)
+        found = getattr(sys.modules[self.module], name, self)
+        return {} if found is self else {name: found}
+
+
+def shared_module(name: str) -> ModuleType | None:
+    """A module of Python's own that a suite uses under its usual name without importing it."""
+    module = _ALIASES.get(name, name)
+    if module not in SHARED:
+        return None
+    try:
+        __import__(module)
+    except ImportError:
+        return None
+    return sys.modules[module]
+
+
+class Link(Wire):
+    """One candidate, and the stand-ins that were made of what lives there.
+
+    Parameters
+    ----------
+    suite
+        The module name of the tests: instances of its classes are open to the candidate.
+    in_place
+        Give every call's effect on its arguments back, not only that of a call which stands alone.
+    """
+
+    def __init__(
+        self, fd: int, page: Any, message_bytes: int, total_bytes: int, *, suite: str, in_place: bool
+    ) -> None:
+        super().__init__(fd, page, message_bytes, total_bytes)
+        self.suite, self.in_place = suite, in_place
+        self.named = False  # whether the suite holds any name of the candidate's
+        self.handles: dict[int, Any] = {}
+        self.kinds: dict[int, Any] = {}
+        self.mine: list[Any] = []
+        self.places: dict[int, int] = {}
+
+    def result(self, *request: Any) -> Any:
+        """Ask, and return the value or raise the exception."""
+        return self.settled(self.ask(*request))
+
+    def settled(self, reply: list[Any], args: Any = ()) -> Any:
+        """The value of a reply, once what it did to the arguments is done to ours; or raise its exception."""
+        try:
+            if reply[0] == "v":
+                for old, tree in zip(args, reply[2] if args else (), strict=True):
+                    copy_back(old, self.value(tree))
+                return self.value(reply[1])
+            error = self.rebuilt(reply)
+        except Exception as fault:
+            raise self.lose("protocol", str(fault)[:200]) from None
+        raise error from None
+
+    def opened(self, names: list[str] | None) -> dict[str, Any]:
+        """The named objects of the candidate's module, as far as it holds them."""
+        self.named = self.named or names is None or bool(names)
+        held = self.result("open", names)
+        if type(held) is not dict or not all(type(name) is str for name in held):
+            raise self.lose("protocol", "no names")
+        found: dict[str, Any] = {}
+        for name, item in held.items():
+            if type(item) is Shared:
+                found |= item.resolved(name)
+            else:
+                found[name] = item
+                self.touched = self.touched or not isinstance(item, Function | type)
+        if names is None:
+            return found
+        self.touched = self.touched or not found.keys() >= set(names)
+        for name, item in found.items():
+            if isinstance(item, Proxied) and name[:1].isupper():
+                type.__setattr__(item, "_trusted", True)
+        return {name: found[name] for name in names if name in found}
+
+    # values
+
+    def tree(self, value: object) -> Any:
+        return codec.to_tree(value, self.tag)
+
+    def value(self, tree: Any) -> Any:
+        return codec.from_tree(tree, self.remote, self.here)
+
+    def tag(self, value: Any, known: bool) -> dict[str, Any] | None:  # noqa: FBT001, PLR0911
+        """How an object of the tests, or a stand-in, goes to the candidate."""
+        kind = type(value)
+        if kind in {Function, Method} or issubclass(kind, Handle):
+            return {"R": object.__getattribute__(value, "_target")}
+        if isinstance(kind, Proxied) and issubclass(kind, Exception):
+            return None
+        if isinstance(value, type) and type(value) is Proxied:
+            return {"R": value._target}
+        if known:
+            return None
+        if isinstance(value, type | BuiltinFunctionType) and _public(value):
+            return {"o": codec.type_name(value), "h": None, "g": [value.__module__, value.__name__]}
+        if not (callable(value) or self.open_to_candidate(value)) or isinstance(value, type | ModuleType):
+            return None
+        at = self.places.get(id(value))
+        if at is None:
+            at = self.places[id(value)] = len(self.mine)
+            self.mine.append(value)
+        function = isinstance(value, FunctionType | MethodType | BuiltinFunctionType)
+        return {"o": codec.type_name(value), "h": at, "k": "f" if function else "x"}
+
+    def open_to_candidate(self, value: object) -> bool:
+        kind = type(value)
+        return kind.__module__ in {self.suite, "_io", "unittest.mock"} or hasattr(kind, "__next__")
+
+    def here(self, at: Any) -> Any:
+        if type(at) is not int or not 0 <= at < len(self.mine):
+            raise ValueError("no object of the tests")
+        return self.mine[at]
+
+    def remote(self, tag: dict[str, Any]) -> Any:
+        """A stand-in for what a tag names: the same object for the same handle."""
+        at = tag.get("h")
+        if type(at) is not int:
+            return Shared(*tag["g"]) if "g" in tag else codec.Opaque(tag["o"][:100])
+        if (found := self.handles.get(at)) is not None:
+            return found
+        if len(self.handles) >= HANDLES:
+            raise ValueError(f"more than {HANDLES} objects")
+        kind = tag.get("k")
+        if kind in {"f", "a"}:
+            made: Any = Function(self, at, str(tag.get("n") or tag["o"])[:100], waits=kind == "a")
+        elif kind == "c":
+            return self.kind(tag)
+        elif kind == "x":
+            made = self.handle(self.kind(tag["c"], instance=True), at)
+        else:
+            raise ValueError("no tag")
+        self.handles[at] = made
+        return made
+
+    def handle(self, kind: Any, at: int, *, known: bool = False) -> Any:
+        made = Handle.__new__(kind)
+        vars(made).update(_link=self, _target=at, _known=known)
+        return made
+
+    def kind(self, tag: dict[str, Any], *, instance: bool = False) -> Any:
+        """A class that stands for one of the candidate's, made when it is first mentioned."""
+        at = tag["h"]
+        if type(at) is not int:
+            raise ValueError("no class")
+        if at not in self.kinds:
+            if len(self.kinds) >= KINDS:
+                raise ValueError(f"more than {KINDS} classes")
+            self.kinds[at] = stand_in(self, at, tag["m"])
+        found = self.kinds[at]
+        if instance and not issubclass(found, Handle):
+            raise ValueError("an exception as an object")
+        return found
+
+    def rebuilt(self, reply: list[Any]) -> Exception:
+        """The exception that a candidate's becomes here."""
+        if reply[0] != "x":
+            return CandidateLoadError(str(reply[1])[:100], str(reply[2])[:300], reply[3])
+        _, names, message, _line, tree, tag, held = reply
+        names = [name[:100] for name in names if type(name) is str] or ["Exception"]
+        message = str(message)[:400]
+        args = self.value(tree) if tree is not None else None
+        if tag is not None and type(held) is int and issubclass(kind := self.kind(tag), Exception):
+            return raised(kind, message, held)
+        hidden = next((name for name in names if name in ERRORS or name in HIDDEN), "")
+        if nearest := ERRORS.get(hidden):
+            try:
+                error = nearest(*args) if type(args) is tuple and len(args) < 10 else nearest(message)
+            except Exception:
+                error = RuntimeError()  # its arguments are not what the type demands
+            if type(error) in ERRORS.values() and isinstance(error, nearest):
+                return error
+        return RuntimeError(f"{names[0]}: {message}")
+
+    # what the candidate asks of the tests
+
+    def served(self, request: list[Any]) -> list[Any]:
+        """Call a function of the tests, or use an object of theirs; anything else ends the run."""
+        try:
+            action = self.allowed(*request)
+        except Exception as error:
+            raise self.lose("protocol", str(error)[:200]) from None
+        try:
+            return ["v", self.tree(action())]
+        except StopIteration:
+            return ["stop"]
+        except Exception as error:
+            return ["x", [kind.__name__ for kind in type(error).__mro__], str(error)[:300]]
+
+    def allowed(self, what: str, at: int, *rest: Any) -> Callable[[], Any]:
+        """What a request asks for, ready to be done.
+
+        Raises
+        ------
+        ValueError
+            No request of a candidate's may ask for that.
+        """
+        found = self.here(at)
+        if what == "call" and callable(found):
+            args = [self.value(tree) for tree in rest[0]]
+            kwargs = {str(name): self.value(tree) for name, tree in rest[1].items()}
+            return partial(found, *args, **kwargs)
+        if self.open_to_candidate(found):
+            name = rest[0]
+            if what == "op" and name in _READS:
+                return partial(_READS[name], found, *[self.value(tree) for tree in rest[1]])
+            if what in {"get", "set"} and _plain_name(name) and not hasattr(type(found), "__next__"):
+                use: Callable[..., Any] = setattr if what == "set" else getattr
+                return partial(use, found, name, *[self.value(tree) for tree in rest[1:]])
+        raise ValueError("no such request")
+
+    def operation(self, target: int, name: str, trees: list[Any]) -> Any:
+        """Do what Python's syntax does with an object."""
+        reply = self.ask("op", target, name, trees)
+        if reply[0] == "stop" and name == "__next__":
+            raise StopIteration
+        return self.settled(reply)
+
+    def call(self, target: Any, args: Any, kwargs: Any, *, in_place: bool = False, name: str = "") -> Any:
+        """Call a function or method of the candidate's."""
+        trees = [self.tree(value) for value in args]
+        named = {key: self.tree(value) for key, value in kwargs.items()}
+        in_place = in_place or self.in_place
+        what: list[Any] = ["method", target, name] if name else ["call", target]
+        return self.settled(self.ask(*what, trees, named, in_place), args if in_place else ())
+
+
+def _plain_name(name: str) -> bool:
+    return (
+        name.isidentifier() and not name.startswith("_") and not name.startswith(("gi_", "f_", "tb_", "cr_"))
+    )
+
+
+def _public(value: Any) -> bool:
+    """Whether the candidate's Python finds the same thing under the same name."""
+    module = getattr(value, "__module__", None)
+    known = module == "builtins" or (module or "").partition(".")[0] in SHARED | {"_operator", "_functools"}
+    return known and getattr(sys.modules.get(module or ""), value.__name__, None) is value
+
+
+def copy_back(old: Any, new: Any) -> None:
+    """Give a list, dict, set or bytearray of the tests the content that the candidate left in it."""
+    if type(old) is not type(new) or old == new:
+        return
+    if type(old) is list:
+        if len(old) == len(new):
+            for at, (inner, item) in enumerate(zip(old, new, strict=True)):
+                if type(inner) in {list, dict, set} and type(inner) is type(item):
+                    copy_back(inner, item)
+                else:
+                    old[at] = item
+        else:
+            old[:] = new
+    elif type(old) is bytearray:
+        old[:] = new
+    elif type(old) in {dict, set}:
+        old.clear()
+        old.update(new)
+
+
+class Module(ModuleType):
+    """`candidate`, as the suite imports it: each name is asked for when it is first used."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        super().__init__(name)
+        vars(self)["_link"] = link
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            if name == "__all__":
+                held = self._link.opened(None)
+                vars(self).update(held)
+                return list(held)
+            raise AttributeError(name)
+        if name not in (found := self._link.opened([name])):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        vars(self)[name] = found[name]
+        return found[name]
