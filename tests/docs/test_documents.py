@@ -7,7 +7,9 @@ In Markdown, top to bottom, one folder per document with a copy of `examples/` i
 - in a ```console block each `$ ` line that calls `steelyard` runs (a `\\` at its end continues it).
 
 A comment in the line before the block says what else to expect: `<!-- exit: 2 -->` another exit status,
-`<!-- output -->` that the output is as shown, where `...` stands for anything.
+`<!-- output -->` that the output is as shown, where `...` stands for anything. What not every machine has is
+named, too (`<!-- needs: bubblewrap -->`, as in `tests/conftest.py`): such blocks run in a test and a folder
+of their own, so that the others of their document run everywhere.
 """
 
 import doctest
@@ -45,6 +47,7 @@ class Block(NamedTuple):
     line: int
     exit: int
     compared: bool
+    needs: str
 
 
 class Command(NamedTuple):
@@ -64,12 +67,14 @@ def blocks(text):
     for found in FENCE.finditer(text):
         expects = found["expects"] or ""
         status = re.search(r"exit: (\d+)", expects)
+        needed = re.search(r"needs: (\w+)", expects)
         yield Block(
             language=found["language"],
             text=found["text"],
             line=text.count("\n", 0, found.start("text")) + 1,
             exit=int(status[1]) if status else 0,
             compared="output" in expects,
+            needs=needed[1] if needed else "",
         )
 
 
@@ -121,13 +126,36 @@ def run_block(block, folder):
     return ""
 
 
+def run_document(document, folder, needs=""):
+    """Run the blocks of a document that need this, top to bottom; return what went wrong, or nothing."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    for block in blocks(document.read_text()):
+        if block.needs == needs and (wrong := run_block(block, folder)):
+            return f"{document}:{block.line}\n{wrong}"
+    return ""
+
+
 @each_document
 def test_every_example_in_a_document_runs(document, tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    for block in blocks(document.read_text()):
-        wrong = run_block(block, tmp_path)
-        assert not wrong, f"{document.relative_to(ROOT)}:{block.line}\n{wrong}"
+    wrong = run_document(document, tmp_path)
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("document", "needs"),
+    [
+        pytest.param(
+            document, needs, marks=pytest.mark.needs(needs), id=f"{document.relative_to(ROOT)}-{needs}"
+        )
+        for document in DOCUMENTS
+        for needs in sorted({block.needs for block in blocks(document.read_text())} - {""})
+    ],
+)
+def test_every_example_runs_where_what_it_needs_is_present(document, needs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = run_document(document, tmp_path, needs)
+    assert not wrong, wrong
 
 
 @each_document
@@ -173,3 +201,12 @@ def test_the_reader_of_documents_finds_what_is_wrong(document, complaint, tmp_pa
     wrong = run_block(block, tmp_path)
     assert complaint in wrong
     assert bool(wrong) == bool(complaint)
+
+
+def test_a_block_that_needs_something_runs_with_its_like_alone(tmp_path):
+    document = tmp_path / "document.md"
+    plain, behind = "```python\n# plain.py\n```\n", "```python\n# behind.py\nraise SystemExit(3)\n```\n"
+    document.write_text(f"{plain}<!-- needs: bubblewrap -->\n{behind}")
+    assert not run_document(document, tmp_path / "everywhere")
+    assert "exit status 3" in run_document(document, tmp_path / "there", "bubblewrap")
+    assert [left.parent.name for left in tmp_path.glob("*/plain.py")] == ["everywhere"]

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "sandbox"))
 from programs.cheating import CHEATING
 from programs.hostile import HOSTILE
 from programs.saboteurs import SABOTEURS
-from programs.specimen import ASSERTS, SNIPPET
+from programs.specimen import SNIPPET, under
 
 SEEDS, STEPS, GROUPS, SIZE = 10, 300, 8, 8
 RATE = 0.05
@@ -52,7 +52,9 @@ def stuck(specimen):
 def earned(tmp_path_factory):
     """What came of each program, judged in groups with a plain wrong answer."""
     by_suite = defaultdict(list)
-    for kind, specimens in (("hostile", HOSTILE), ("cheating", CHEATING), ("saboteur", SABOTEURS)):
+    kinds = {"hostile": HOSTILE, "cheating": CHEATING, "saboteur": SABOTEURS}
+    kinds |= {f"{kind} to a judge": under(kinds[kind], "free") for kind in ("hostile", "saboteur")}
+    for kind, specimens in kinds.items():
         for specimen in specimens:
             by_suite[repr(specimen.suite)].append(stuck(specimen)._replace(name=f"{kind}: {specimen.name}"))
     rows = []
@@ -107,11 +109,15 @@ def learn(wrecks, seed):
     return [logit - logits[0] - before for logit, before in zip(logits, begun, strict=True)][1:]
 
 
+def worth_of(verdict):
+    return verdict.value if isinstance(verdict, Scored) else None
+
+
 def drifts(wrecks):
     """For each verdict that arms have: the mean drift of these arms over seeds, and its standard error."""
     places = defaultdict(list)
     for place, verdict in enumerate(wrecks):
-        places[verdict.value if isinstance(verdict, Scored) else None].append(place)
+        places[worth_of(verdict)].append(place)
     moved = [learn(wrecks, seed) for seed in range(SEEDS)]
     told = {}
     for worth, own in places.items():
@@ -125,13 +131,18 @@ def rises(wrecks):
     return {worth for worth, (mean, error) in drifts(wrecks).items() if mean > 3 * error}
 
 
+def each_worth(wrecks):
+    """One arm for each verdict that there is: a single way out among hundreds is found, too."""
+    return list({worth_of(verdict): verdict for verdict in wrecks}.values())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.needs("bubblewrap")
 def test_no_program_that_wrecks_or_cheats_earns_more_than_a_wrong_answer(earned):
     better = {name: verdict for name, verdict in earned.items() if verdict == MASKED or verdict.value > 0}
     assert better == {}
-    assert len(earned) > 250
+    assert len(earned) > 400
 
 
 @pytest.mark.slow
@@ -139,10 +150,11 @@ def test_no_program_that_wrecks_or_cheats_earns_more_than_a_wrong_answer(earned)
 @pytest.mark.needs("bubblewrap")
 def test_a_learner_does_not_drift_towards_wrecks_but_would_if_they_were_masked(arms):
     assert rises(list(arms.values())) == set()
+    assert rises(each_worth(arms.values())) == set()
     assert rises([MASKED] * len(arms)) == {None}
 
 
-COUNT = 250
+COUNT = 400
 
 
 def test_a_learner_whose_wrecks_earn_the_floor_does_not_drift():
@@ -154,11 +166,14 @@ def test_a_learner_finds_masks_and_any_small_pay():
     assert 0.2 in rises([Scored(0.0, "cpu")] * (COUNT - 10) + [Scored(0.2)] * 10)
 
 
-def test_a_learner_finds_the_few_wrecks_that_are_masked_among_many_that_are_not():
-    assert None in rises([Scored(0.0, "cpu")] * (COUNT - 10) + [MASKED] * 10)
+def test_a_learner_finds_a_single_wreck_that_is_masked_or_paid_among_many_that_are_not():
+    wrecks = [Scored(0.0, "cpu")] * COUNT
+    assert None in rises(each_worth([*wrecks, MASKED]))
+    assert 0.1 in rises(each_worth([*wrecks, Scored(0.1)]))
+    assert rises(each_worth(wrecks)) == set()
 
 
 def test_the_specimens_of_the_learner_are_stuck():
     for specimen in (*HOSTILE, *SABOTEURS):
-        if specimen.suite in (SNIPPET, ASSERTS):
+        if specimen.suite is SNIPPET:
             assert "[x * x for x in xs]" not in stuck(specimen).completion

@@ -62,7 +62,17 @@ class Served:
 
 
 DEFAULTS = Settings(
-    "", "127.0.0.1", 0, "s", watch=False, columns={}, advantage="grpo", timeout_s=None, workers=1, places=64
+    "",
+    "127.0.0.1",
+    0,
+    "s",
+    watch=False,
+    columns={},
+    advantage="grpo",
+    code={"boundary": "bubblewrap"},
+    timeout_s=None,
+    workers=1,
+    places=64,
 )
 
 

@@ -186,10 +186,10 @@ class UnitTests:
             program, self.limits, listen=hearing.listen, fresh=context.fresh, urgent=urgent
         )
         context.report(execution.clocks)
-        if (said := hearing.said()) is not None:
-            passed, first = said
-            return self._scored(passed, suite.planned, first and first.code, first and first.reason)
-        return self._ended(execution, hearing.fault)
+        passed, first = hearing.said() or (None, None)
+        if passed is None or (passed < suite.planned and execution.limit is not None):
+            return self._ended(execution, hearing.fault)
+        return self._scored(passed, suite.planned, first and first.code, first and first.reason)
 
     async def _pairs(self, suite: Suite, code: bytes, context: Context) -> Scored:
         passed, clocks, first = 0, Clocks(), None
@@ -222,6 +222,8 @@ class UnitTests:
             )
         if opinion.code == "suite_error":
             raise RewardError(self.name, f"its tests fail by themselves: {opinion.reason}", row=where)
+        if opinion.code is not None and execution.limit is not None:
+            return self._ended(execution, None)
         return self._opinion(opinion, ISOLATED)
 
     async def _together(self, suite: Suite, code: bytes, context: Context) -> Scored:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from steelyard.rewards.suites import Checked, Outcome, Raised, Table, Value
-from steelyard.rewards.suites.comparing import _judged as judge_check, leaves
+from steelyard.rewards.suites.comparing import judge_check, leaves
 from steelyard.sandbox import Opinion
 from steelyard.sandbox.guest import codec
 
@@ -89,7 +89,7 @@ class TableHearing:
         """Take a frame; true if that is enough for a verdict."""
         try:
             self._take(codec.loads(frame))
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a message brings about is its sender's doing
             self.fault = f"it sent what is no answer: {error}"[:200]
         return self.fault is not None or (self._first is not None and not self._share and not self._done)
 

@@ -240,7 +240,9 @@ class Slot:
 
     def __init__(self, files: _Files) -> None:
         self._files = files
-        self._cpu = os.open(files.cpu, os.O_RDONLY | os.O_CLOEXEC)
+        self._cpu, self._kills, self._forks = (
+            os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (files.cpu, files.kills, files.forks)
+        )
         self._peak: int | None = None
         for mode in (os.O_RDWR, os.O_RDONLY):  # to be reset through the same descriptor, where it can be
             with suppress(OSError):
@@ -292,11 +294,11 @@ class Slot:
 
     def oom_kills(self) -> int:
         """How many of its processes were killed because it was out of memory."""
-        return _field(self._files.kills, "oom_kill")
+        return _field(self._kills, b"oom_kill")
 
     def refused_forks(self) -> int:
         """How often it was refused a further process."""
-        return _field(self._files.forks, "max")
+        return _field(self._forks, b"max")
 
     def pids(self) -> list[int]:
         """Return its living processes."""
@@ -411,10 +413,10 @@ def _write_if_there(path: Path, text: str) -> None:
         path.write_text(text, encoding="ascii")
 
 
-def _field(path: Path, name: str) -> int:
-    """Return a number from a file of `name number` lines; 0 where there is none."""
+def _field(descriptor: int, name: bytes) -> int:
+    """Return a number from an open file of `name number` lines; 0 where there is none."""
     with suppress(OSError):
-        for line in path.read_text("ascii").splitlines():
-            if line.startswith(f"{name} "):
+        for line in os.pread(descriptor, 1_024, 0).splitlines():
+            if line.startswith(name + b" "):
                 return int(line.split()[1])
     return 0

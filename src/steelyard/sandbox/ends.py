@@ -54,7 +54,7 @@ def execution(watched: Watched, boundary: str, queued_s: Seconds, *, kept_bytes:
         stdout=stdout,
         stderr=stderr,
         clocks=clocks,
-        peak_bytes=usage.peak_bytes(),
+        peak_bytes=usage.peak_bytes() or guest.peak_bytes,
         evidence=evidence,
     )
 

@@ -82,12 +82,26 @@ class Guest:
         """Its wait status; `None` if contact was lost."""
         self.cpu_s: Seconds = 0.0
         """What was waited for of it: killed descendants are not in it."""
+        self.peak_bytes: int | None = None
+        """The most memory that one process of it held."""
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hear: Callable[[bytes], None] = lambda _frame: None
         """Takes each frame that it sends after its first instruction."""
+        self._listening = False
         self._packets = channel.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_SEQPACKET
         self._reader = frames.Reader(reply_bytes)
         self._left = reply_bytes
+
+    def listen(self) -> None:
+        """Hear what it sends as it comes. Whoever is gone soon is heard at its end, for a wake-up less."""
+        if not self._listening and not self.gone.done():
+            self._listening = True
+            asyncio.get_running_loop().add_reader(self.channel.fileno(), self.read)
+
+    def _deaf(self) -> None:
+        if self._listening:
+            self._listening = False
+            asyncio.get_running_loop().remove_reader(self.channel.fileno())
 
     def read(self) -> None:
         """Take what has arrived on its channel."""
@@ -108,13 +122,13 @@ class Guest:
             except ValueError:
                 self.kill("protocol")
                 data = b""
-        self.slot.deaf(self)
+        self._deaf()
 
     def _take(self, frame: bytes) -> None:
         if self._packets or self.started is not None:
             self.hear(frame)
-        elif frame == b'"started"':
-            self.started = self.slot.clock.now()
+        elif frame.startswith(b'["started"'):
+            self.started = min(float(json.loads(frame)[1]), self.slot.clock.now())
         elif frame.startswith(b'["setup"'):
             self.failed = str(json.loads(frame)[1])
         elif frame.startswith(b'["facts"'):
@@ -140,7 +154,7 @@ class Guest:
         if self.gone.done():
             return
         self.read()  # what it sent before it ended
-        self.slot.deaf(self)
+        self._deaf()
         self.channel.close()
         self.status, self.cpu_s, self.ended = status, cpu_s, self.slot.clock.now()
         self.gone.set_result(None)
@@ -257,7 +271,8 @@ class Slot:
                 raise SandboxError("sandbox", f"a guest cannot be started: {error}") from error
             ours.pop_all()
         self.guests[guest.number] = guest
-        self._loop.add_reader(guest.channel.fileno(), guest.read)
+        if given.packets:
+            guest.listen()
         return guest
 
     def _made(
@@ -294,30 +309,25 @@ class Slot:
         except OSError:
             self.close()
 
-    def deaf(self, guest: Guest) -> None:
-        """Listen to a guest no longer."""
-        if guest.channel.fileno() >= 0:
-            self._loop.remove_reader(guest.channel.fileno())
-
     def _hear(self) -> None:
-        while not self.gone:
-            try:
-                message = self._control.recv(256)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                message = b""
-            if not message:
-                self.close()
-            elif message[0] == control.READY:
-                if not self._ready.done():
-                    self._ready.set_result(None)
-            else:
-                kind, number, status, user_s, system_s, _peak = control.TELL.unpack(message)
-                guest = self.guests.pop(number)
-                if kind == control.NOT_STARTED:
-                    guest.failed = f"no process could be made: {os.strerror(status)}"
-                guest.end(status, user_s + system_s)
+        try:
+            message = self._control.recv(256)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self.close()
+        elif message[0] == control.READY:
+            if not self._ready.done():
+                self._ready.set_result(None)
+        else:
+            kind, number, status, user_s, system_s, peak = control.TELL.unpack(message)
+            guest = self.guests.pop(number)
+            if kind == control.NOT_STARTED:
+                guest.failed = f"no process could be made: {os.strerror(status)}"
+            guest.peak_bytes = peak
+            guest.end(status, user_s + system_s)
 
     def said(self) -> str:
         """What the slot's own processes wrote to standard error, its last line first of all."""

@@ -70,6 +70,10 @@ class SlotUsage:
             self._last.tasks,
         )
 
+    def runnable(self) -> bool:
+        """Whether a task of it could run when `active` was asked last."""
+        return self._last is not None and self._last.runnable > 0
+
     def starved(self) -> bool:
         """Whether the machine kept it from its share of the cores; it is looked at for a while first."""
         if self._cgroup is None:

@@ -52,6 +52,9 @@ class Usage(Protocol):
     def active(self) -> bool:
         """Whether a task of it is runnable now, or did I/O since it was asked last."""
 
+    def runnable(self) -> bool:
+        """Whether a task of it could run when `active` was asked last."""
+
     def starved(self) -> bool:
         """Whether the machine, and not the guest, keeps it from its share of the cores."""
 
@@ -87,8 +90,10 @@ class Watched:
         self.usage = usage
         self.waiting = waiting
         self.cpu_s: Seconds = 0.0
-        self._active_at: Seconds | None = None
-        self._awake: tuple[Seconds, Seconds] | None = None  # a window's beginning, and its CPU time then
+        self._looked_at: Seconds | None = None
+        self._active_at: Seconds = 0.0
+        self._awake: tuple[Seconds, Seconds] = (0.0, 0.0)  # a window's beginning, and its CPU time then
+        self._dozing = 0  # in that window: looks at which it slept, less those at which it could have run
 
     def look(self, now: Seconds) -> str | None:
         """Name the limit that is used up, if one is."""
@@ -110,18 +115,26 @@ class Watched:
         return None if starved else "wall"
 
     def _sleeps(self, now: Seconds, before_s: Seconds) -> bool:
-        """Whether it did nothing for the idle time, or next to nothing for several."""
-        if self._awake is None or self.waiting():
-            self._active_at, self._awake = now, (now, self.cpu_s)
+        """Whether it did nothing for the idle time, or next to nothing for several.
+
+        Looks that are an idle time apart say that we were not there, and nothing of the guest; one that could
+        run whenever it was looked at has little CPU because others have it.
+        """
+        idle_s, looked_at = self.limits.idle_s, self._looked_at
+        self._looked_at = now
+        if looked_at is None or now - looked_at > idle_s or self.waiting():
+            self._active_at, self._awake, self._dozing = now, (now, self.cpu_s), 0
             return False
-        since, cpu_s = self._awake
-        if now - since >= DROWSY_TIMES * self.limits.idle_s:
-            if self.cpu_s - cpu_s <= DROWSY_CPU_SHARE * (now - since):
-                return True
-            self._awake = (now, self.cpu_s)
-        if self._active_at is None or self.cpu_s - before_s > PROGRESS_S or self.usage.active():
+        progress = self.cpu_s - before_s > PROGRESS_S
+        if progress or self.usage.active():
             self._active_at = now
-        return now - self._active_at >= self.limits.idle_s
+        self._dozing += -1 if progress or self.usage.runnable() else 1
+        since, cpu_s = self._awake
+        if now - since >= DROWSY_TIMES * idle_s:
+            if self.cpu_s - cpu_s <= DROWSY_CPU_SHARE * (now - since) and self._dozing > 0:
+                return True
+            self._awake, self._dozing = (now, self.cpu_s), 0
+        return now - self._active_at >= idle_s
 
 
 class Watchdog:
@@ -161,6 +174,7 @@ class Watchdog:
     def _look(self) -> None:
         now, slow = self._clock.now(), 0
         for guest, watched in list(self._watched.items()):
+            guest.listen()
             if guest.killed is not None:
                 if now - guest.killed > KILLED_S:
                     guest.slot.close()

@@ -121,10 +121,11 @@ def judge(table: Table, outcomes: Sequence[Outcome]) -> list[Checked]:
     >>> judge(Table((), (check,)), [Value(5)])[0].reason
     'f(2) == 4: 5 came back'
     """
-    return [_judged(check, outcomes) for check in table.checks]
+    return [judge_check(check, outcomes) for check in table.checks]
 
 
-def _judged(check: Check, outcomes: Sequence[Outcome]) -> Checked:
+def judge_check(check: Check, outcomes: Sequence[Outcome]) -> Checked:
+    """Judge one check of a table, on outcomes as for `judge`."""
     try:
         if check.raises:
             return _raising(check, outcomes)

@@ -241,6 +241,7 @@ def _names(tree: ast.Module, entry_point: str) -> tuple[str, ...]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == CANDIDATE:
             imported.update(alias.name for alias in node.names)
+            bound.update(alias.asname for alias in node.names if alias.asname)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

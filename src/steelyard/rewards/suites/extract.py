@@ -31,8 +31,10 @@ from collections.abc import Sequence
 from textwrap import dedent
 from typing import NamedTuple
 
-_THINKING = re.compile(r"(?<![\"'`])<(/?)(think|thinking|reasoning)>(?![\"'`])", re.ASCII | re.IGNORECASE)
-_ANSWER = re.compile(r"(?<![\"'`])<(/?)answer>(?![\"'`])", re.ASCII | re.IGNORECASE)
+# Three quotes are a fence or a docstring.
+_UNQUOTED = (r"(?:(?<=```)|(?<![\"'`]))", r"(?!\"(?!\"\")|'(?!'')|`(?!``))")
+_THINKING = re.compile("<(/?)(think|thinking|reasoning)>".join(_UNQUOTED), re.ASCII | re.IGNORECASE)
+_ANSWER = re.compile("<(/?)answer>".join(_UNQUOTED), re.ASCII | re.IGNORECASE)
 _MARGIN = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,3}[.)])[ \t]+)*\Z")
 _PYTHON = re.compile(
     r"[{.]*(?:i?python|py|python[23](?:\.\d+)?|py[23]|code|solution)\b", re.ASCII | re.IGNORECASE

@@ -120,6 +120,8 @@ def _bits(perform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def performed(left: Any, right: Any) -> Any:  # noqa: ANN401
         if type(left) in _SETS and type(right) in _SETS:
             return uncrowded_set(type(left), perform(left, right))
+        if type(left) is type(right) is dict and perform is operator.or_:
+            return left | right
         _sound(left, right)
         return perform(left, right)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -212,7 +212,7 @@ class Reader:
             value = evaluate(made, ())
         except Exception as error:
             raise NotATableError(node, f"{operation} on stated values: {describe(error)}") from error
-        if hasattr(value, "__len__") and len(value) > LARGEST:
+        if isinstance(value, Sized) and len(value) > LARGEST:
             raise NotATableError(node, "a value larger than a table holds")
         return Literal(value)
 

@@ -70,7 +70,7 @@ class Suite(NamedTuple):
     calls_check
         Whether it calls `check(...)` itself.
     guarded
-        Whether all its checks stand under `if __name__ == "__main__"`.
+        Whether its checks stand under `if __name__ == "__main__"`: no test is defined.
     """
 
     code: object
@@ -105,20 +105,24 @@ def compiled(source: bytes, entry_point: str = "", file: str = "test_candidate.p
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
         for node in ast.walk(statement)
     )
-    entry = any(_is_main_guard(node) for node in tree.body) and not any(
-        isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
-        and node.name.lower().startswith(("test", "check"))
-        for node in tree.body
-    )
+    guarded = any(map(_is_main_guard, tree.body)) and not any(map(_holds_tests, tree.body))
     rewriter = _Rewriter()
     tree = ast.fix_missing_locations(_Identity().visit(rewriter.visit(tree)))
     code = compile(tree, file, "exec", dont_inherit=True)
-    return Suite(code, rewriter.sites, free, imports, calls_check, entry)
+    return Suite(code, rewriter.sites, free, imports, calls_check, guarded)
 
 
 def _is_main_guard(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
+
+
+def _holds_tests(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(map(_holds_tests, node.body))
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+        ("test", "check")
     )
 
 

@@ -72,9 +72,9 @@ def read_all(fd: int, limit: int) -> bytes:
             raise ValueError(f"more than {limit} bytes")
 
 
-def send(fd: int, frame: bytes) -> None:
-    """Write one frame, whole."""
-    data = len(frame).to_bytes(4, "little") + frame
+def send(fd: int, *frames: bytes) -> None:
+    """Write frames, whole."""
+    data = pack(*frames)
     sent = _write(fd, data)
     while sent < len(data):
         data = data[sent:]

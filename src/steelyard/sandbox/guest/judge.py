@@ -87,7 +87,7 @@ def judged(suite: checks.Suite, header: dict[str, Any], fd: int, page: Any, seed
         if chance in sys.modules:
             sys.modules[chance].seed(seed)
     sys.modules[name] = link.Module(wire, name)
-    run = _Run(suite, wire, share=bool(header.get("share")))
+    run = _Run(suite, wire, name, share=bool(header.get("share")))
     try:
         run.everything(header.get("entry_point") or "")
     finally:
@@ -103,8 +103,8 @@ def judged(suite: checks.Suite, header: dict[str, Any], fd: int, page: Any, seed
 class _Run:
     """One candidate's way through the suite."""
 
-    def __init__(self, suite: checks.Suite, wire: link.Link, *, share: bool) -> None:
-        self.suite, self.link, self.share = suite, wire, share
+    def __init__(self, suite: checks.Suite, wire: link.Link, name: str, *, share: bool) -> None:
+        self.suite, self.link, self.name, self.share = suite, wire, name, share
         self.begun = [0] * len(suite.sites)
         self.held = [0] * len(suite.sites)
         self.events = 0  # failures outside any check
@@ -163,6 +163,8 @@ class _Run:
                 space[name] = shared
             elif name in found:
                 space[name] = found[name]
+            elif name == self.name:  # used without an import: the function asked for, or the module
+                space[name] = found[entry_point] if entry_point in found else sys.modules[name]
         space.update(self.tools(), __file__=f"{NAME}.py")
         space["__name__"] = "__main__" if self.suite.guarded else NAME
         code: Any = self.suite.code
@@ -177,7 +179,8 @@ class _Run:
     def loaded(self, entry_point: str) -> dict[str, Any] | None:
         """What the suite uses of the candidate's module, if it became one."""
         try:
-            return self.link.opened([*self.suite.free, *([entry_point] if entry_point else [])])
+            names = [name for name in self.suite.free if name != self.name]
+            return self.link.opened([*names, *([entry_point] if entry_point else [])])
         except LostError:
             return None
         except Exception as error:

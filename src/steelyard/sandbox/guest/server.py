@@ -51,6 +51,7 @@ def main(settings: dict) -> None:
         except ImportError:
             pass  # a guest that needs it will say so
     prepared = confine.prepare(settings["limits"])
+    jobs.rehearse()
     _quiet()
     control.send(bytes([READY]))
     _Server(control, prepared).serve()
