@@ -9,12 +9,22 @@ BIN := $(VENV)/bin
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 14
 
-demo: $(VENV)/.package ## score examples/rollouts.jsonl and show one group
-	@mkdir -p out && rm -f out/demo.jsonl*
+demo: $(VENV)/.package ## score answers and programs of examples/, and show what became of them
+	@mkdir -p out && rm -f out/demo.jsonl* out/code.jsonl*
 	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl
 	@echo
 	$(BIN)/steelyard show out/demo.jsonl --group p05-1
-	@printf '%s\n' "" "The scored rows are in out/demo.jsonl, the record is out/demo.jsonl.ledger. Try next:" \
+	@echo
+	@if $(BIN)/steelyard doctor > out/doctor.txt; then \
+	  $(BIN)/steelyard score examples/code.jsonl --reward tests --cpu 1 --out out/code.jsonl && \
+	  for group in ledge merge queue; do echo; $(BIN)/steelyard show out/code.jsonl --group $$group || exit 1; done; \
+	  echo; echo "One program with its tests, its end and its clocks: $(BIN)/steelyard show out/code.jsonl --row ledge-8"; \
+	else \
+	  echo "The programs of examples/code.jsonl were not run: no boundary holds on this machine, and there is no way"; \
+	  echo "without one. 'steelyard doctor' says:"; echo; \
+	  sed -n '/^would cover/q; p' out/doctor.txt; echo; sed -n '/^next/,$$p' out/doctor.txt; \
+	fi
+	@printf '%s\n' "" "The scored rows are in out/, each with its record, FILE.ledger. Try next:" \
 	  "  $(BIN)/steelyard show out/demo.jsonl --row p05-7             # one completion, and why it got nothing" \
 	  "  $(BIN)/steelyard score examples/tags.jsonl --reward answer,format --out out/tags.jsonl" \
 	  "  $(BIN)/steelyard score YOUR.jsonl --reward gsm8k --column answer=YOUR_FIELD --out out/yours.jsonl" \

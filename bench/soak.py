@@ -100,14 +100,14 @@ def memory_mb(pids: list[int]) -> float:
 
 
 def cgroups() -> int:
-    """The cgroups below ours, in every hierarchy."""
-    count = 0
+    """The cgroups that this process made, in every hierarchy."""
+    count, own = 0, f"-{os.getpid()}-"
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, where = line.split(":", 2)
         root = Path("/sys/fs/cgroup") / (names.removeprefix("name=") or "unified") / where.lstrip("/")
         root = root if root.is_dir() else Path("/sys/fs/cgroup") / where.lstrip("/")
         with suppress(OSError):
-            count += sum("steelyard" in name for _, folders, _ in os.walk(root) for name in folders)
+            count += sum(own in name for _, folders, _ in os.walk(root) for name in folders)
     return count
 
 
@@ -126,7 +126,7 @@ def held() -> dict[str, float]:
         "mounts of the host": len(Path("/proc/self/mountinfo").read_text().splitlines()),
         "mount namespaces": len(spaces),
         "cgroups": cgroups(),
-        "temporary files": sum("steelyard" in path.name for path in Path("/tmp").iterdir()),  # noqa: S108
+        "temporary files": sum(f"-{os.getpid()}-" in path.name for path in Path("/tmp").iterdir()),  # noqa: S108
     }
 
 

@@ -24,7 +24,6 @@ RIGHT = "def f(x):\n    return x * x\n"
 WRONG = "def f(x):\n    return x\n"
 SLEEPING = "import time\ndef f(x):\n    time.sleep(60)\n"
 SPINNING = "def f(x):\n    while True:\n        pass\n"
-AWAKE = "def f(x):\n    import os\n    while True:\n        for _ in range(2000):\n            os.getppid()\n        os.sched_yield()\n"
 
 SMALL = Limits(
     cpu_s=1.0,
@@ -53,7 +52,9 @@ def in_a_loop(test):
 
 
 def row(code, tests=SNIPPET, prompt="?", ordinal=0, **columns):
-    return Rollout(ordinal, prompt, code, {"tests": tests, **columns}, (0, ordinal), ordinal, f"r:{ordinal + 1}")
+    return Rollout(
+        ordinal, prompt, code, {"tests": tests, **columns}, (0, ordinal), ordinal, f"r:{ordinal + 1}"
+    )
 
 
 def group_of(*codes, tests=SNIPPET, **columns):
@@ -73,7 +74,9 @@ def verdicts(codes, *, tests=SNIPPET, boundary=None, limits=SMALL, columns=None,
     async def main():
         async with asyncio.timeout(90):
             reward = unit_tests(boundary or Bubblewrap(slots=8), limits=limits, **more)
-            groups = await scored(reward, group_of(*codes, tests=tests, **(columns or {})), **(settings or {}))
+            groups = await scored(
+                reward, group_of(*codes, tests=tests, **(columns or {})), **(settings or {})
+            )
             return list(groups[0].totals)
 
     return asyncio.run(main())
@@ -130,7 +133,10 @@ def answering(*values):
     """An execution that sent these values."""
     outcomes = ",".join(f'["v",{value}]' for value in values)
     return Execution(
-        Ended.EXIT, 0, replies=(b'["loaded"]', f'["r",0,[{outcomes}]]'.encode(), b'["done"]'), clocks=Clocks(wall_s=0.1)
+        Ended.EXIT,
+        0,
+        replies=(b'["loaded"]', f'["r",0,[{outcomes}]]'.encode(), b'["done"]'),
+        clocks=Clocks(wall_s=0.1),
     )
 
 

@@ -123,6 +123,8 @@ class Called(NamedTuple):
     rollouts: Sequence[Rollout]
     said: Sequence[Said]
     clocks: Clocks
+    evidence: Mapping[str, Any] | None = None
+    """What a verdict was made from, where there is more to tell than its reason."""
 
 
 class Attempt(NamedTuple):
@@ -337,12 +339,15 @@ class Context:
         Takes the boundary's clocks: they reach the attempt also when the verdict is `Scored`.
     fresh
         Whether it must run where nothing ran before: it is a second attempt.
+    note
+        Takes what the verdict was made from, kept with the attempt.
     """
 
     deadline_s: Seconds | None = None
     limiter: Limiter | None = None
     report: Callable[[Clocks], None] = lambda _clocks: None
     fresh: bool = False
+    note: Callable[[Mapping[str, Any]], None] = lambda _evidence: None
 
 
 class Reward(Protocol):

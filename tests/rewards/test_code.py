@@ -30,13 +30,13 @@ from hypothesis import strategies as st
 
 from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.execution import Ended, Execution, Limits
-from steelyard.ledger import Ledger
 from steelyard.outcome import Context, End, Scored, Unscored
 from steelyard.rewards import builtin
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.hearing import TableHearing, report_in, told_code
 from steelyard.rewards.suites import compile_suite
 from steelyard.rollout import Group
+from steelyard.runtime import Runtime
 
 real = pytest.mark.needs("bubblewrap")
 
@@ -63,7 +63,9 @@ class TestWithoutABoundary:
             unit_tests("bubble")
         assert "bubblewrap" in refused.value.remedy
 
-    @pytest.mark.parametrize("setting", [{"cpu_s": 0.0}, {"cpu_s": float("nan")}, {"wall_s": float("inf")}, {"wall_s": -1}])
+    @pytest.mark.parametrize(
+        "setting", [{"cpu_s": 0.0}, {"cpu_s": float("nan")}, {"wall_s": float("inf")}, {"wall_s": -1}]
+    )
     def test_a_limit_that_is_none_is_refused(self, setting):
         with pytest.raises(RefusedError, match="a number above 0"):
             unit_tests(HARMLESS, **setting)
@@ -71,7 +73,14 @@ class TestWithoutABoundary:
     def test_what_changes_a_verdict_changes_its_identity(self):
         rewards = [
             unit_tests(HARMLESS, **settings)
-            for settings in ({}, {"share": True}, {"in_place": True}, {"cooperative": True}, {"cpu_s": 1.0}, {"wall_s": 9.0})
+            for settings in (
+                {},
+                {"share": True},
+                {"in_place": True},
+                {"cooperative": True},
+                {"cpu_s": 1.0},
+                {"wall_s": 9.0},
+            )
         ]
         assert len({reward.identity for reward in rewards}) == len(rewards)
 
@@ -113,7 +122,14 @@ class TestEachFormOfSuite:
         right = "n = int(input())\nprint(n * n)\n"
         guarded = f"if __name__ == '__main__':\n    n = int(input())\n    print(n ** 2)\n"
         said = verdicts(
-            [right, guarded, "print(4)\n", "print(int(input()) ** 2 // 0)\n", "import sys\nsys.exit(0)\n", "raise SystemExit(3)"],
+            [
+                right,
+                guarded,
+                "print(4)\n",
+                "print(int(input()) ** 2 // 0)\n",
+                "import sys\nsys.exit(0)\n",
+                "raise SystemExit(3)",
+            ],
             tests=tests,
         )
         assert codes(said) == [None, None, "wrong_answer", "exception", "wrong_answer", "exit"], said
@@ -127,7 +143,14 @@ class TestEachFormOfSuite:
     def test_a_body_goes_on_where_its_prompt_ends(self):
         prompt = 'def f(x):\n    """The square."""\n'
         rows = [
-            row(body, "assert f(2) == 4\nassert f(3) == 9", prompt, number, completion_mode="body", entry_point="f")
+            row(
+                body,
+                "assert f(2) == 4\nassert f(3) == 9",
+                prompt,
+                number,
+                completion_mode="body",
+                entry_point="f",
+            )
             for number, body in enumerate(["    return x * x\n", "    return x\n"])
         ]
 
@@ -141,19 +164,33 @@ class TestEachFormOfSuite:
     @pytest.mark.parametrize("tests", [SNIPPET, JUDGED])
     def test_the_share_of_checks_is_paid_where_it_is_asked_for(self, tests):
         half = "def f(x):\n    return 4\n"
-        said = verdicts([RIGHT, half, WRONG, "def f(x):\n    import os\n    if x == 3: os._exit(0)\n    return 4\n"], tests=tests, share=True)
+        said = verdicts(
+            [RIGHT, half, WRONG, "def f(x):\n    import os\n    if x == 3: os._exit(0)\n    return 4\n"],
+            tests=tests,
+            share=True,
+        )
         assert values(said) == [1.0, 0.5, 0.0, 0.0], said
         assert "1 of 2 checks hold" in said[1].reason
         assert said[3].code == "exit"
 
     def test_the_share_of_inputs_is_paid_where_it_is_asked_for(self):
         tests = [{"input": "2", "output": "4"}, {"input": "3", "output": "9"}]
-        said = verdicts(["print(4)", "print(int(input())**2)", "import os\nprint(4, flush=True)\nif input() == '3': os.abort()"], tests=tests, share=True)
+        said = verdicts(
+            [
+                "print(4)",
+                "print(int(input())**2)",
+                "import os\nprint(4, flush=True)\nif input() == '3': os.abort()",
+            ],
+            tests=tests,
+            share=True,
+        )
         assert values(said) == [0.5, 1.0, 0.0], said
 
     def test_a_problem_that_is_solved_in_place(self):
         tests = "xs = [3, 1, 2]\nsort(xs)\nassert xs == [1, 2, 3]\n"
-        said = verdicts(["def sort(xs):\n    xs.sort()\n", "def sort(xs):\n    return sorted(xs)\n"], tests=tests)
+        said = verdicts(
+            ["def sort(xs):\n    xs.sort()\n", "def sort(xs):\n    return sorted(xs)\n"], tests=tests
+        )
         assert codes(said) == [None, "wrong_answer"], said
 
     def test_arguments_are_by_value_unless_in_place_is_asked_for(self):
@@ -184,66 +221,68 @@ class TestEachFormOfSuite:
         assert {verdict.integrity for verdict in verdicts([RIGHT, WRONG], cooperative=True)} == {"isolated"}
 
 
+ENDS = {
+    "cpu": {
+        "spinning": SPINNING,
+        "when it is loaded": "while True:\n    pass\n",
+        "in children": (
+            "import os, time\ndef f(x):\n    for _ in range(3):\n        if os.fork() == 0:\n"
+            "            while True: pass\n    time.sleep(60)\n"
+        ),
+        "in threads": (
+            "import threading\ndef spin():\n    while True: pass\ndef f(x):\n"
+            "    ts = [threading.Thread(target=spin) for _ in range(3)]\n"
+            "    [t.start() for t in ts]; [t.join() for t in ts]\n"
+        ),
+        "in one instruction": "def f(x):\n    return 7 ** (10 ** 9)\n",
+    },
+    "idle": {
+        "asleep": SLEEPING,
+        "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    l.acquire()\n    l.acquire()\n",
+        "in short sleeps": "import time\ndef f(x):\n    while True:\n        time.sleep(0.01)\n",
+    },
+    "memory": {
+        "at once": "def f(x):\n    return len(b'x' * (400 << 20))\n",
+        "bit by bit": "def f(x):\n    kept = []\n    while True:\n        kept.append(b'x' * (1 << 20))\n",
+    },
+    "processes": {"a fork bomb": "import os\ndef f(x):\n    while True:\n        os.fork()\n"},
+    "threads": {
+        "ten thousand": (
+            "import threading, time\ndef f(x):\n    for _ in range(10000):\n"
+            "        threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        ),
+    },
+    "files": {
+        "too many": "def f(x):\n    for i in range(10000):\n        open(f'/tmp/{i}', 'w').close()\n",
+        "too large": "def f(x):\n    with open('/tmp/a', 'wb') as h:\n        while True:\n            h.write(b'x' * 100000)\n",
+        "too many open": "def f(x):\n    kept = [open('/dev/null') for _ in range(10000)]\n",
+    },
+    "output": {
+        "printed": "def f(x):\n    while True:\n        print('x' * 1000)\n",
+        "when it is loaded": "while True:\n    print('x' * 1000)\n",
+        "to standard error": "import os\ndef f(x):\n    while True:\n        os.write(2, b'x' * 100000)\n",
+    },
+    "source": {"too long": "#" * (1 << 20) + "\n" + RIGHT},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ends():
+    """All of them in one run, with the groups' clocks."""
+    programs = {(code, name): text for code, some in ENDS.items() for name, text in some.items()}
+
+    async def main():
+        async with opened(slots=16) as boundary:
+            (group,) = await scored(unit_tests(boundary, limits=SMALL), group_of(*programs.values(), RIGHT))
+            return dict(zip([*programs, ("right", "")], group.totals, strict=True))
+
+    return asyncio.run(main())
+
+
 @real
 @pytest.mark.needs("cgroup")
 class TestEachLimitHasACode:
     """Small limits; every case is its own program and its own end."""
-
-    ENDS = {
-        "cpu": {
-            "spinning": SPINNING,
-            "when it is loaded": "while True:\n    pass\n",
-            "in children": (
-                "import os, time\ndef f(x):\n    for _ in range(3):\n        if os.fork() == 0:\n"
-                "            while True: pass\n    time.sleep(60)\n"
-            ),
-            "in threads": (
-                "import threading\ndef spin():\n    while True: pass\ndef f(x):\n"
-                "    ts = [threading.Thread(target=spin) for _ in range(3)]\n"
-                "    [t.start() for t in ts]; [t.join() for t in ts]\n"
-            ),
-            "in one instruction": "def f(x):\n    return 7 ** (10 ** 9)\n",
-        },
-        "idle": {
-            "asleep": SLEEPING,
-            "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    l.acquire()\n    l.acquire()\n",
-            "in short sleeps": "import time\ndef f(x):\n    while True:\n        time.sleep(0.01)\n",
-        },
-        "memory": {
-            "at once": "def f(x):\n    return len(b'x' * (400 << 20))\n",
-            "bit by bit": "def f(x):\n    kept = []\n    while True:\n        kept.append(b'x' * (1 << 20))\n",
-        },
-        "processes": {"a fork bomb": "import os\ndef f(x):\n    while True:\n        os.fork()\n"},
-        "threads": {
-            "ten thousand": (
-                "import threading, time\ndef f(x):\n    for _ in range(10000):\n"
-                "        threading.Thread(target=time.sleep, args=(60,)).start()\n"
-            ),
-        },
-        "files": {
-            "too many": "def f(x):\n    for i in range(10000):\n        open(f'/tmp/{i}', 'w').close()\n",
-            "too large": "def f(x):\n    with open('/tmp/a', 'wb') as h:\n        while True:\n            h.write(b'x' * 100000)\n",
-            "too many open": "def f(x):\n    kept = [open('/dev/null') for _ in range(10000)]\n",
-        },
-        "output": {
-            "printed": "def f(x):\n    while True:\n        print('x' * 1000)\n",
-            "when it is loaded": "while True:\n    print('x' * 1000)\n",
-            "to standard error": "import os\ndef f(x):\n    while True:\n        os.write(2, b'x' * 100000)\n",
-        },
-        "source": {"too long": "#" * (1 << 20) + "\n" + RIGHT},
-    }  # fmt: skip
-
-    @pytest.fixture(scope="class")
-    def ends(self):
-        """All of them in one run, with the groups' clocks."""
-        programs = {(code, name): text for code, some in self.ENDS.items() for name, text in some.items()}
-
-        async def main():
-            async with opened(slots=16) as boundary:
-                (group,) = await scored(unit_tests(boundary, limits=SMALL), group_of(*programs.values(), RIGHT))
-                return dict(zip([*programs, ("right", "")], group.totals, strict=True))
-
-        return asyncio.run(main())
 
     @pytest.mark.parametrize(("code", "name"), [(code, name) for code, some in ENDS.items() for name in some])
     def test_a_limit_is_the_floor_with_its_own_code(self, ends, code, name):
@@ -279,7 +318,11 @@ class TestEachLimitHasACode:
 
     def test_values_have_a_length(self):
         limits = Limits(reply_bytes=1 << 20)
-        long, often, right = "def f(x):\n    return 'x' * (5 << 20)\n", "def f(x):\n    return 'x' * 500_000\n", RIGHT
+        long, often, right = (
+            "def f(x):\n    return 'x' * (5 << 20)\n",
+            "def f(x):\n    return 'x' * 500_000\n",
+            RIGHT,
+        )
         tests = "\n".join(f"assert f({n}) == {n * n}" for n in range(8))
         said = verdicts([long, often, right], tests=tests, limits=limits, share=True)
         assert values(said) == [0.0, 0.0, 1.0], said
@@ -300,16 +343,20 @@ class TestEachLimitHasACode:
         assert spun.censored
         assert not right.censored
         assert right.cpu_s < SMALL.cpu_s
-        assert waited.queued_s >= SMALL.cpu_s / 2 > waited.wall_s  # it stood behind the other, at no cost of its own
+        assert (
+            waited.queued_s >= SMALL.cpu_s / 2 > waited.wall_s
+        )  # it stood behind the other, at no cost of its own
         assert not waited.censored
 
 
 @real
 class TestTheIncentiveLaw:
     def test_the_wall_is_floor_only_after_a_second_attempt_and_an_honest_canary(self):
-        awake = "import os\ndef f(x):\n    while True:\n        os.sched_yield()\n"
-        limits = Limits(cpu_s=30.0, wall_s=0.5)
-        said = verdicts([awake, RIGHT], limits=limits)
+        awake = (
+            "import time\ndef f(x):\n    while True:\n        until = time.process_time() + 0.002\n"
+            "        while time.process_time() < until: pass\n        time.sleep(0.02)\n"
+        )
+        said = verdicts([awake, RIGHT], limits=Limits(cpu_s=1.0, wall_s=1.0))
         assert [(v.value, v.code) for v in said] == [(0.0, "wall_reproduced"), (1.0, None)], said
 
     def test_a_saboteur_changes_no_siblings_verdict(self):
@@ -321,15 +368,27 @@ class TestTheIncentiveLaw:
             "for fd in range(256):\n    try: os.close(fd)\n    except OSError: pass\ndef f(x): return x * x\n",
             "import sys\ndef f(x):\n    sys.setrecursionlimit(10**9)\n    return f(x + 1)\n",
         ]  # fmt: skip
-        honest = [RIGHT, WRONG, RIGHT.replace("x * x", "x ** 2"), WRONG, RIGHT, "def f(x):\n    raise KeyError\n", RIGHT]
+        honest = [
+            RIGHT,
+            WRONG,
+            RIGHT.replace("x * x", "x ** 2"),
+            WRONG,
+            RIGHT,
+            "def f(x):\n    raise KeyError\n",
+            RIGHT,
+        ]
         alone = values(verdicts(honest))
         assert alone == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
         for tests in (SNIPPET, JUDGED):
             said = [verdicts([*honest[:3], one, *honest[3:]], tests=tests) for one in saboteurs]
-            assert [[v.value for n, v in enumerate(some) if n != 3] for some in said] == [alone] * len(saboteurs)
+            assert [[v.value for n, v in enumerate(some) if n != 3] for some in said] == [alone] * len(
+                saboteurs
+            )
 
     def test_equal_attempts_draw_equal_chance(self):
-        chance = "import random\nx = random.random()\ndef f(n):\n    return x, hash('steelyard'), id.__name__\n"
+        chance = (
+            "import random\nx = random.random()\ndef f(n):\n    return x, hash('steelyard'), id.__name__\n"
+        )
         tests = "assert f(1) == 0"
         said = verdicts([chance] * 3, tests=tests)
         assert len({v.reason for v in said}) == 1, said
@@ -395,7 +454,9 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
 
     @pytest.mark.parametrize("limit", ["cpu", "idle", "memory", "processes", "files", "output"])
     def test_a_limit_of_its_own_is_final(self, limit):
-        boundary, said = self.judged(self.by_source(a=[Execution(Ended.LIMIT, limit=limit), answering("4", "9")]), "a")
+        boundary, said = self.judged(
+            self.by_source(a=[Execution(Ended.LIMIT, limit=limit), answering("4", "9")]), "a"
+        )
         assert (said[0].value, said[0].code) == (0.0, limit)
         assert len(boundary.runs) == 1
 
@@ -416,7 +477,13 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
 
     def test_positive_evidence_only(self):
         """All answers and an end: what is missing is not made up for by an exit status of 0."""
-        for replies in ((), (b'["loaded"]',), (b'["loaded"]', b'["r",0,[["v",4]]]'), (b'["loaded"]', b'["done"]'), (b'["done"]',)):
+        for replies in (
+            (),
+            (b'["loaded"]',),
+            (b'["loaded"]', b'["r",0,[["v",4]]]'),
+            (b'["loaded"]', b'["done"]'),
+            (b'["done"]',),
+        ):
             _, said = self.judged(self.by_source(a=Execution(Ended.EXIT, 0, replies=replies)), "a")
             assert said[0].value == 0.0, replies
 
@@ -426,36 +493,26 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
         assert len(headers) == 2
         assert headers[0] == headers[1]
 
-    def test_the_attempts_and_their_evidence_are_in_the_record(self, tmp_path):
-        from steelyard.ledger import Ledger  # noqa: F811
-
+    def test_the_attempts_and_their_evidence_are_in_the_record(self, monkeypatch):
         attempts = []
+        record = Runtime._record
 
-        class Noting:
-            def __call__(self, batch):
-                attempts.extend(batch.attempts)
+        def noted(self, batch, some):
+            attempts.extend(batch.attempts)
+            record(self, batch, some)
 
-        from steelyard import runtime
-
-        record = runtime.Runtime._record
-        runtime.Runtime._record = lambda self, batch, some: attempts.extend(batch.attempts) or record(self, batch, some)
-        try:
-            self.judged(self.by_source(a=LOST, b=WALL, c=NEVER), "a", "b", "c")
-        finally:
-            runtime.Runtime._record = record
+        monkeypatch.setattr(Runtime, "_record", noted)
+        self.judged(self.by_source(a=LOST, b=WALL, c=NEVER), "a", "b", "c")
         by_row = {}
         for one in attempts:
             by_row.setdefault(one.first, []).append(one)
         assert [one.end for one in by_row[0]] == [End.LOST, End.LOST]
         assert by_row[0][0].evidence["status"] == "contact was lost"
-        assert [(one.end, one.limit, one.clocks.censored) for one in by_row[1]] == [(End.CUT, "wall", True)] * 2
+        assert [(one.end, one.limit, one.clocks.censored) for one in by_row[1]] == [
+            (End.CUT, "wall", True)
+        ] * 2
         assert by_row[1][0].clocks.wall_s == 9.0
         assert [one.end for one in by_row[2]] == [End.NEVER_STARTED]
-
-    def test_tests_that_fail_by_themselves_are_no_fault_of_the_candidate_but_paid_as_one(self):
-        """A row's suite that raises before it called anything; the whole group is in the same boat."""
-        fault = unit_tests(HARMLESS).lint({"tests": "assert f(2) =="})
-        assert "line 1" in fault
 
     def test_a_bad_row_says_what_is_wrong_with_it(self):
         lint = unit_tests(HARMLESS).lint
@@ -506,7 +563,12 @@ class TestWhatIsHeard:
         hearing = self.hear(*frames)
         assert hearing.said() is None or hearing.said()[0] < 2
 
-    @given(st.lists(st.binary(max_size=40) | st.sampled_from([b'["loaded"]', b'["done"]', b'["r",0,[["v",4]]]']), max_size=6))
+    @given(
+        st.lists(
+            st.binary(max_size=40) | st.sampled_from([b'["loaded"]', b'["done"]', b'["r",0,[["v",4]]]']),
+            max_size=6,
+        )
+    )
     def test_nothing_but_the_right_values_is_a_pass(self, frames):
         said = self.hear(*frames).said()
         assert said is None or said[0] < 2
@@ -521,7 +583,13 @@ class TestWhatIsHeard:
         frame = json.dumps(["report", {"nonce": "n", **report}]).encode()
         assert report_in([frame], "n").code is None
         assert report_in([frame], "m") is None
-        for hostile in ({"passed": 2}, {"passed": True}, {"collected": 10**30}, {"passed": -1}, {"collected": 0, "passed": 0}):
+        for hostile in (
+            {"passed": 2},
+            {"passed": True},
+            {"collected": 10**30},
+            {"passed": -1},
+            {"collected": 0, "passed": 0},
+        ):
             said = report_in([json.dumps(["report", {"nonce": "n", **report, **hostile}]).encode()], "n")
             assert said is None or said.code is not None or said.passed != said.planned
 
@@ -555,14 +623,21 @@ class TestRealCompletions:
             Group(
                 one["id"],
                 number,
-                [row(one["completion"], prompt=one["prompt"], ordinal=number, **{k: one[k] for k in columns if k in one})],
+                [
+                    row(
+                        one["completion"],
+                        prompt=one["prompt"],
+                        ordinal=number,
+                        **{k: one[k] for k in columns if k in one},
+                    )
+                ],
             )
             for number, one in enumerate(rows)
         ]
 
         async def main():
             async with opened(slots=16) as boundary:
-                return {one.group.name: one.totals[0] async for one in _all(unit_tests(boundary), groups)}
+                return {one.group.id: one.totals[0] async for one in _all(unit_tests(boundary), groups)}
 
         return asyncio.run(main())
 

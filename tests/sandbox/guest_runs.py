@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import steelyard.sandbox.guest as guest
+from steelyard.sandbox import guest
 from steelyard.sandbox.guest import frames
 
 NURSERY = """

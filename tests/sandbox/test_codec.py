@@ -152,7 +152,8 @@ class Pleasing:
 def test_an_object_is_opaque_and_equals_nothing_itself_included():
     got = codec.decode(codec.encode([Pleasing()]))[0]
     assert codec.encode(Pleasing()) == b'{"o":"Pleasing","h":null}'
-    assert got != got and got != 9 and got is not None  # noqa: PLR0124
+    assert got != got  # noqa: PLR0124
+    assert got != 9
 
 
 def test_numpys_scalars_are_plain_and_arrays_keep_shape_and_type():
@@ -162,8 +163,9 @@ def test_numpys_scalars_are_plain_and_arrays_keep_shape_and_type():
     ) == typed([3, 0.5, True, "a"])
     array = np.arange(6, dtype="int16").reshape(2, 3)
     got = codec.decode(codec.encode(array))
-    assert got.dtype == array.dtype and (got == array).all()
-    with pytest.raises(ValueError, match="no value|no array"):
+    assert got.dtype == array.dtype
+    assert (got == array).all()
+    with pytest.raises(ValueError, match=r"no value|no array"):
         codec.decode(b'{"n":["<f9999999",[1],[1.0]]}')
 
 

@@ -226,7 +226,8 @@ def cooperative(work, source, tests):
 
 
 def test_cooperative_pytest_reports_what_it_counted_with_the_nonce(tmp_path):
-    tests = "import pytest\nfrom candidate import f\n@pytest.fixture(params=[1, 2])\ndef n(request): return request.param\n"
+    tests = "import pytest\nfrom candidate import f\n"
+    tests += "@pytest.fixture(params=[1, 2])\ndef n(request): return request.param\n"
     tests += "def test_a(n, tmp_path): assert f(n) == n + 1\ndef test_b(): assert f(0) == 1"
     what, right = cooperative(tmp_path, RIGHT, tests)
     assert what == "report"
@@ -242,7 +243,8 @@ def test_cooperative_pytest_passes_nothing_without_tests_or_with_skipped_ones(tm
 
 def test_cooperative_pytest_reads_nothing_that_the_candidate_has_planted(tmp_path):
     planted = "def pytest_runtest_makereport(item, call):\n    raise SystemExit(0)\n"
-    source = f"open('conftest.py', 'w').write({planted!r})\nopen('pytest.ini', 'w').write('[pytest]\\naddopts=--co')\n"
+    source = f"open('conftest.py', 'w').write({planted!r})\n"
+    source += "open('pytest.ini', 'w').write('[pytest]\\naddopts=--co')\n"
     source += "def f(x): return x"
     got = cooperative(
         tmp_path,

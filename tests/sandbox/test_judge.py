@@ -79,7 +79,7 @@ class Node:
 
 SUITES = {
     "asserts": "assert f(1) == 2\nassert f(2) == 3",
-    "functions": "from candidate import f\ndef test_a(): assert f(1) == 2\ndef test_b():\n    assert f(2) == 3",
+    "functions": "from candidate import f\ndef test_a(): assert f(1) == 2\ndef test_b(): assert f(2) == 3",
     "module": "import candidate as c\ndef test_a():\n    assert c.f(1) == 2\n    assert c.SIZE == 7",
     "star": "from candidate import *\ndef test_a(): assert f(SIZE) == 8",
     "class": "import candidate\nclass TestF:\n    def setup_method(self): self.x = 1\n"
@@ -109,20 +109,22 @@ SUITES = {
     "g = gen(1)\nassert next(g) == 0\nassert next(g, 'end') == 'end'\nassert adder(2)(3) == 5",
     "objects": "s = Stack()\nassert len(s.push(1).push(2)) == 2\nassert s.items == [1, 2] and s.top == 2\n"
     "assert list(s) == [1, 2] and 2 in s and 3 not in s and s[0] == 1\nassert s.push(5) is s\n"
-    "assert isinstance(s, Stack) and Stack.of(1, 2).top == 2\nwith s as t:\n    assert t is s\n    own_key()\n"
+    "assert isinstance(s, Stack) and Stack.of(1, 2).top == 2\n"
+    "with s as t:\n    assert t is s\n    own_key()\n"
     "a, b = Node(1), Node(2)\na.next = b\nassert a.next is b and a.next.value == 2 and b.next is None",
     "operators": "v = Vector(1) + Vector(2)\nassert v == Vector(3) and v * 2 == 2 * v and v != Vector(4)\n"
     "assert Vector(1) < Vector(2)\nassert repr(v) == 'V(3)'\nassert not v == 3\nassert Point(1) == Point(1)",
     "enums": "assert favourite() == Colour.RED and favourite() is Colour.RED and favourite() != Colour.BLUE\n"
     "assert [c.name for c in Colour] == ['RED', 'BLUE'] and Colour.RED.value == 1",
     "borrowed": "assert math.isclose(f(1.0), 2.0)\nassert Counter([f(1)]) == {2: 1}",
+    "scopes": "def test_a():\n    g = 1\n    assert f(g) == 2\ndef test_b(): assert list(g(1)) == [0]",
     "main": "if __name__ == '__main__':\n    assert f(1) == 2",
 }
 
 
 @pytest.mark.parametrize("name", SUITES)
 def test_a_right_candidate_passes_every_form_of_suite(judge, name):
-    source = RIGHT + "\nimport math\nfrom collections import Counter\n" * (name == "borrowed")
+    source = RIGHT + "\nimport math\nfrom collections import Counter\n" * (name == "borrowed") + "\ng = gen"
     got = judge(SUITES[name])(source)
     assert (got["code"], got["reason"]) == (None, "")
     assert got["passed"] == got["planned"] > 0
@@ -250,12 +252,14 @@ def frame(text): return len(text).to_bytes(4, 'little') + text
 HOSTILE = {
     "a lying integer": ("class I(int):\n    def __eq__(s, o): return True\ndef f(x): return I(1)", "wrong"),
     "a lying exception": (
-        "class E(Exception):\n    def __str__(s): raise SystemExit\n    __repr__ = __str__\ndef f(x): raise E",
+        "class E(Exception):\n    def __str__(s): raise SystemExit\ndef f(x): raise E",
         "exception",
     ),
     "a nameless exception": (
-        "class M(type):\n    __name__ = __mro__ = __module__ = property(lambda c: 1 / 0)\n"
-        "class E(Exception, metaclass=M): pass\ndef f(x): raise E",
+        (
+            "class M(type):\n    __name__ = __mro__ = __module__ = property(lambda c: 1 / 0)\n"
+            "class E(Exception, metaclass=M): pass\ndef f(x): raise E"
+        ),
         "exception",
     ),
     "deep nesting": ("def f(x):\n    for _ in range(10**5): x = [x]\n    return x", "wrong"),
@@ -351,6 +355,31 @@ def test_arguments_come_back_only_from_a_call_that_stands_alone_or_where_asked_f
     assert judge(given_back, in_place=True)(zeroes)["code"] is None
 
 
+@pytest.mark.parametrize(
+    ("tests", "shadow"),
+    [
+        ("assert abs(f(3) - 9) < 1e-6", "def abs(x): return 0"),
+        ("assert math.isclose(f(3), 9)", "class math:\n    isclose = staticmethod(lambda a, b: True)"),
+        ("assert Counter([f(3)]) == Counter([9])", ("class Counter:\n    def __init__(s, x): pass\n"
+         "    def __eq__(s, o): return True")),
+        ("assert helper(f(3)) == 10", "def helper(x): return 10"),
+    ],
+)  # fmt: skip
+def test_no_name_of_the_candidates_stands_between_its_answer_and_the_tests(judge, tests, shadow):
+    head = "def helper(x): return x + 1\n" if "helper" in tests else ""
+    for suite in (f"{head}from candidate import *\n{tests}", f"{head}{tests}"):
+        one = judge(suite)
+        assert one("import math\nfrom collections import Counter\ndef f(x): return x * x")["code"] is None
+        assert one(f"{shadow}\ndef f(x): return 1")["code"] == "wrong"
+
+
+def test_a_function_that_is_asked_for_by_name_may_be_called_like_one_of_pythons_own(judge):
+    source = "def sum(xs): return 42"
+    assert judge("from candidate import sum\nassert sum([1]) == 42")(source)["code"] is None
+    assert judge("from candidate import *\nassert sum([1]) == 42", entry_point="sum")(source)["code"] is None
+    assert judge("def check(c): assert c([1]) == 42", entry_point="sum")(source)["code"] is None
+
+
 def test_the_page_is_quiet_when_a_verdict_is_out(judge):
     one = judge("assert f(1) == 2")
     assert one("import os\ndef f(x): os._exit(0)")["code"] == "gone"
@@ -384,8 +413,10 @@ def test_what_needs_the_candidates_own_process_is_named(tests, why):
         (1.0, 1.0 + 1e-7, {}), (1.0, 1.0 + 1e-5, {}), (0, 1e-13, {}), (0, 1e-11, {}), (100, 101, {"abs": 2}),
         (100, 101, {"rel": 0.1}), (100, 101, {"abs": 1e-3, "rel": 1e-4}), ([1, 2.0], [1, 2.0000001], {}),
         ([1, 2], (1, 2), {}), ([1], [1, 2], {}), ({"a": 1.0}, {"a": 1.0000001}, {}), ({"a": 1}, {"b": 1}, {}),
-        (float("nan"), float("nan"), {}), (float("nan"), float("nan"), {"nan_ok": True}), (float("inf"), 1e300, {}),
-        (float("inf"), float("inf"), {}), (True, 1, {}), (True, True, {}), ("a", "a", {}), (1, "a", {}), (None, None, {}),
+        (float("nan"), float("nan"), {}), (float("nan"), float("nan"), {"nan_ok": True}),
+        (float("inf"), 1e300, {}),
+        (float("inf"), float("inf"), {}), (True, 1, {}), (True, True, {}), ("a", "a", {}), (1, "a", {}),
+        (None, None, {}),
         (1j, 1j + 1e-8, {}), ([None, 1], [None, 1], {}), (1, None, {}), ([1.0], 1.0, {}), (1.0, [1.0], {}),
     ],
 )  # fmt: skip

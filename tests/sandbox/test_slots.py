@@ -206,7 +206,9 @@ class TestSlots:
     async def test_the_quick_are_not_held_up_by_those_that_hang(self):
         async with opened(slots=8) as boundary:
             hanging = [
-                asyncio.ensure_future(boundary.run(Program("program", b"import time; time.sleep(60)"), Limits(idle_s=20)))
+                asyncio.ensure_future(
+                    boundary.run(Program("program", b"import time; time.sleep(60)"), Limits(idle_s=20))
+                )
                 for _ in range(6)
             ]
             await asyncio.sleep(0.5)
@@ -221,6 +223,8 @@ class TestSlots:
         async with opened() as boundary:
             heard = []
             program = Program("table", RIGHT.encode(), (b'[["f", [3], {"d": []}, false]]',))
-            execution = await boundary.run(program, Limits(), listen=lambda frame: heard.append(frame) or False)
+            execution = await boundary.run(
+                program, Limits(), listen=lambda frame: heard.append(frame) or False
+            )
             assert execution.ended is Ended.EXIT
             assert heard == [b'["loaded"]', b'["r",0,[["v",9]]]', b'["done"]']

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
+from textwrap import indent
 
 from rich.table import Table
 
@@ -269,5 +270,9 @@ def _attempt(attempt: Attempt) -> str:
     )
     shared = f" on {attempt.members} rollouts at once" if attempt.members > 1 else ""
     cut = f" by {attempt.limit}" if attempt.limit else ""
-    why = f"; {attempt.evidence['cause']}" if attempt.evidence else ""
-    return f"  {attempt.part} try {attempt.ordinal + 1}{shared}: {attempt.end}{cut}; {clocks}{why}"
+    evidence = dict(attempt.evidence or {})
+    why = f"; {evidence.pop('cause')}" if "cause" in evidence else ""
+    written = {name: str(evidence.pop(name)) for name in ("stdout", "stderr") if name in evidence}
+    seen = "".join(f"\n    {name.replace('_', ' ')}: {value}" for name, value in evidence.items() if value)
+    said = "".join(f"\n    {name}:\n{indent(text.rstrip(), ' ' * 6)}" for name, text in written.items())
+    return f"  {attempt.part} try {attempt.ordinal + 1}{shared}: {attempt.end}{cut}; {clocks}{why}{seen}{said}"

@@ -35,6 +35,8 @@ from steelyard.sandbox import Boundary, Checks, Opinion, Program, boundary_of
 ISOLATED: Final = "isolated"
 COOPERATIVE: Final = "cooperative"
 
+_SHOWN: Final = 2_000  # bytes of output that are kept with an attempt
+
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n"
 
@@ -185,7 +187,7 @@ class UnitTests:
         execution = await self.boundary.run(
             program, self.limits, listen=hearing.listen, fresh=context.fresh, urgent=urgent
         )
-        context.report(execution.clocks)
+        _tell(context, execution)
         passed, first = hearing.said() or (None, None)
         if passed is None or (passed < suite.planned and execution.limit is not None):
             return self._ended(execution, hearing.fault)
@@ -197,7 +199,7 @@ class UnitTests:
             program = Program("program", code, stdin=pair.stdin.encode("utf-8", "surrogatepass"))
             execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
             clocks = _added(clocks, execution.clocks)
-            context.report(clocks)
+            _tell(context, execution, clocks)
             if execution.ended is not Ended.EXIT:
                 return self._ended(execution, None, where=f"input {number}: ")
             fault = _output_fault(pair.stdout, execution)
@@ -213,7 +215,7 @@ class UnitTests:
         header = {"share": self.share, "in_place": self.in_place}
         checks = Checks(suite.digest, suite.source, suite.entry_point, header)
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
-        context.report(execution.clocks)
+        _tell(context, execution)
         if opinion.code == "gone" or (opinion.lost is not None and execution.ended is not Ended.ENOUGH):
             return self._ended(execution, "it ended before its tests did")
         if opinion.lost is not None:
@@ -231,7 +233,7 @@ class UnitTests:
         nonce = token_hex(16)
         program = Program("cooperative", code, (suite.source,), header={"nonce": nonce, "share": self.share})
         execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
-        context.report(execution.clocks)
+        _tell(context, execution)
         opinion = report_in(execution.replies, nonce)
         if opinion is None:
             return self._ended(execution, "it ended before its tests did", integrity=COOPERATIVE)
@@ -366,6 +368,20 @@ def _output_fault(expected: str, execution: Execution) -> tuple[str, str] | None
     if same_output(expected, got):
         return None
     return "wrong_answer", f"{_brief(got)} was written"
+
+
+def _tell(context: Context, execution: Execution, clocks: Clocks | None = None) -> None:
+    """Hand on the clocks, and what there is to see of a candidate's end."""
+    context.report(clocks or execution.clocks)
+    seen: dict[str, Any] = {"ended": execution.ended.value, **execution.evidence}
+    for name in ("code", "limit", "peak_bytes"):
+        if (value := getattr(execution, name)) is not None:
+            seen[name] = value
+    for name in ("stdout", "stderr"):
+        if text := getattr(execution, name)[-_SHOWN:]:
+            seen[name] = text.decode(errors="replace")
+    if execution.ended is not Ended.ENOUGH and seen != {"ended": "exit", "code": 0, "peak_bytes": execution.peak_bytes}:
+        context.note(seen)
 
 
 def _brief(text: str) -> str:

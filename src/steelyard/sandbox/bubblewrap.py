@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,6 +41,12 @@ JUDGES: Final = Mould(
 """What all judges of a slot may use together."""
 
 
+GONE_S: Final = 1.0
+"""How long a candidate that hung up on its judge may take to end; hanging up is no answer."""
+
+_NUMPY: Final = re.compile(rb"^[ \t]*(?:import|from)[ \t]+numpy\b", re.MULTILINE)
+
+
 class Bubblewrap:
     """The boundary `bubblewrap`.
 
@@ -48,8 +55,8 @@ class Bubblewrap:
     slots
         How many slots there may be; eight for each core if not given.
     preload
-        Modules that slots import before any candidate comes, beside the usual ones: a candidate that imports
-        NumPy pays for it out of its own CPU seconds unless it is named here.
+        Modules that slots import before any candidate comes, beside the usual ones: what is not imported
+        there costs a candidate its own CPU seconds. NumPy need not be named.
     cgroup
         Where cgroups are made, if not where this process is.
     clock
@@ -72,7 +79,7 @@ class Bubblewrap:
         clock: Clock | None = None,
     ) -> None:
         self._most = slots
-        self._preload = ",".join(preload)
+        self._preload = tuple(preload)
         self._cgroup = cgroup
         self._clock = clock or SystemClock()
         self._open: _Open | None = None
@@ -81,7 +88,12 @@ class Bubblewrap:
     @property
     def identity(self) -> str:
         """Changes whenever a verdict could: the boundary's rules, and what it preloads."""
-        return f"bubblewrap/1:{self._preload}"
+        return f"bubblewrap/1:{','.join(self._preload)}"
+
+    def _preloaded(self, source: bytes) -> str:
+        """What the slot of this source has imported: what was asked for, and NumPy for whoever names it."""
+        named = (*self._preload, "numpy") if _NUMPY.search(source) else self._preload
+        return ",".join(dict.fromkeys(named))
 
     def _opened(self) -> _Open:
         loop = asyncio.get_running_loop()
@@ -102,7 +114,7 @@ class Bubblewrap:
         """
         if self._facts is None:
             opened = self._opened()
-            mould = Mould.of(Limits(), self._preload)
+            mould = Mould.of(Limits(), self._preloaded(b""))
             try:
                 slot = await opened.slots.slot(mould)
             except SandboxError as error:
@@ -142,7 +154,13 @@ class Bubblewrap:
         )
         kept = limits.output_bytes if apart else limits.kept_bytes
         execution = await self._opened().slots.run(
-            given, limits, begun, kept_bytes=kept, preload=self._preload, fresh=fresh, urgent=urgent
+            given,
+            limits,
+            begun,
+            kept_bytes=kept,
+            preload=self._preloaded(program.source),
+            fresh=fresh,
+            urgent=urgent,
         )
         return replace(execution, replies=tuple(replies)) if replies else execution
 
@@ -163,13 +181,13 @@ class Bubblewrap:
                 reply_bytes=MIB,
                 rpc=theirs.fileno(),
             )
-            asking = _Asking(judge, ours, theirs)
+            asking = _Asking(judge, ours, theirs, self._clock)
             execution = await opened.slots.run(
                 given,
                 limits,
                 asking.begun,
                 kept_bytes=limits.kept_bytes,
-                preload=self._preload,
+                preload=self._preloaded(source),
                 fresh=fresh,
                 waiting=lambda: not judge.waits_for_candidate,
             )
@@ -220,7 +238,8 @@ class _Open:
 class _Asking:
     """One candidate before one judge."""
 
-    def __init__(self, judge: Judge, ours: socket.socket, theirs: socket.socket) -> None:
+    def __init__(self, judge: Judge, ours: socket.socket, theirs: socket.socket, clock: Clock) -> None:
+        self._clock = clock
         self._judge = judge
         self._ours = ours
         self._theirs = theirs
@@ -231,7 +250,15 @@ class _Asking:
         self._theirs.close()
         self._answer = self._judge.ask(self._ours)
         self._ours.close()
-        self._answer.add_done_callback(lambda _answer: guest.kill())
+        self._answer.add_done_callback(lambda answer: self._answered(answer, guest))
+
+    def _answered(self, answer: asyncio.Future[dict[str, Any]], guest: Guest) -> None:
+        """End the candidate; one that is gone for its judge has a moment to be gone for us, with its status."""
+        gone = answer.exception() is None and answer.result().get("code") == "gone"
+        if gone:
+            self._clock.call_later(GONE_S, lambda: guest.kill("protocol"))
+        else:
+            guest.kill()
 
     async def opinion(self) -> Opinion:
         """Hear what the judge says; its candidate is gone, so it is not long in coming."""

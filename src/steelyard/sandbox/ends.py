@@ -62,7 +62,7 @@ def execution(watched: Watched, boundary: str, queued_s: Seconds, *, kept_bytes:
 def _end(watched: Watched, cpu_s: Seconds) -> tuple[Ended, int | None, str | None]:
     guest, limits = watched.guest, watched.limits
     if guest.cut is not None:
-        return Ended.LIMIT, None, guest.cut
+        return Ended.LIMIT, None, _cause(guest.cut, watched)
     written = sum(os.fstat(output).st_size for output in guest.outputs)
     if written > limits.output_bytes:
         return Ended.LIMIT, None, "output"
@@ -81,6 +81,16 @@ def _end(watched: Watched, cpu_s: Seconds) -> tuple[Ended, int | None, str | Non
         memory = watched.usage.memory_kills()
         return (Ended.LIMIT, None, "memory") if memory else (Ended.LOST, number, None)
     return Ended.SIGNAL, number, None
+
+
+def _cause(cut: str, watched: Watched) -> str:
+    """The limit behind a limit: who waits for a child that the kernel ended is idle for want of memory."""
+    if cut in {"idle", "wall", "cpu", "protocol"}:
+        if watched.usage.memory_kills():
+            return "memory"
+        if cut in {"idle", "cpu"} and watched.usage.counted().get("refused_processes"):
+            return "processes"
+    return cut
 
 
 def _clocks(guest: Guest, cpu_s: Seconds, queued_s: Seconds, *, censored: bool) -> Clocks:

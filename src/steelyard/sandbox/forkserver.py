@@ -144,7 +144,7 @@ class Slots:
         self._making = making
         self._clock = clock
         self._most = most
-        self._turns = Turns(cores, most)
+        self._turns = Turns(min(cores, most), most)
         self._watchdog = Watchdog(clock, self._turns.slow)
         self._idle: dict[Mould, list[Slot]] = {}
         self._all: dict[Slot, Mould] = {}

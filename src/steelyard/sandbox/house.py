@@ -18,6 +18,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from steelyard.sandbox import guest
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.machine import NOBODY, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
-from steelyard.sandbox.sweep import sweep
+from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
 
 USER: Final = 1_000
@@ -65,7 +66,6 @@ _REQUIRED: Final[Mapping[str, str]] = {
     "pid": "1",
     "own_session": "yes",
     "cap_eff": "0",
-    "cap_bnd": "0",
     "no_new_privs": "1",
     "seccomp": "2",
     "dumpable": "0",
@@ -85,6 +85,7 @@ _REQUIRED: Final[Mapping[str, str]] = {
 }
 """What a guest must see and be able to do, and nothing else."""
 
+_NUMBERS: Final = count(1)  # of all slots of this process: several boundaries may be open at once
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _GUEST: Final = "/steelyard/guest"
@@ -125,7 +126,6 @@ class House:
         sweep(self.places)
         owner = processes.ourselves()
         self._named = owner.named
-        self._made = 0
         self._folder = Path(tempfile.mkdtemp(prefix=owner.named("")))
         self._folder.chmod(0o755)
         self._trees = [tree for tree in runtime_tree() if str(tree.target) != "/usr"]
@@ -147,6 +147,7 @@ class House:
         for name in ("cpuinfo", "meminfo", "version", "loadavg", "uptime", "stat"):
             real = Path("/proc") / name
             _written(self._folder / "proc" / name, real.read_text(errors="replace") if real.exists() else "")
+        _written(self._folder / PLACES, "".join(f"{path}\n" for path in set(self.places.folders.values())))
         for number in range(len(self._trees)):
             (self._folder / f"tree{number}").mkdir()
 
@@ -160,13 +161,12 @@ class House:
         SandboxError
             If it cannot be started.
         """
-        self._made += 1
         cgroup = None
         if self.places.mode != "none":
             try:
                 cgroup = cgroups.make(
                     self.places,
-                    self._named(self._made),
+                    self._named(next(_NUMBERS)),
                     memory_bytes=mould.memory_bytes,
                     processes=mould.processes + 8,  # those of the slot itself
                 )

@@ -15,6 +15,10 @@ from steelyard.sandbox.cgroups import Places, remove
 from steelyard.sandbox.processes import owner
 
 
+PLACES = "cgroups"
+"""The file in an owner's folder that lists where it makes cgroups."""
+
+
 def sweep(places: Places, folder: Path | None = None) -> list[Path]:
     """Remove what dead owners left; return what is gone.
 
@@ -29,10 +33,19 @@ def sweep(places: Places, folder: Path | None = None) -> list[Path]:
     for one in dict.fromkeys(places.folders.values()):
         swept += [left for left in _of_the_dead(one) if remove((left,), within_s=0.2)]
     for left in _of_the_dead(Path(tempfile.gettempdir()) if folder is None else folder):
+        for place in _places_of(left):  # its owner may have lived in another cgroup than we
+            swept += [one for one in _of_the_dead(place) if remove((one,), within_s=0.2)]
         shutil.rmtree(left, ignore_errors=True)  # of another user's we can remove nothing
         if not left.exists():
             swept.append(left)
     return swept
+
+
+def _places_of(folder: Path) -> list[Path]:
+    try:
+        return [Path(line) for line in (folder / PLACES).read_text("utf-8").splitlines()]
+    except (OSError, ValueError):
+        return []
 
 
 def _of_the_dead(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ and is a backstop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -130,7 +130,10 @@ class AsyncCaller:
         async with self._places:
             started = self._clock.now()
             reported: list[Clocks] = []
-            context = Context(deadline_s=self._deadline_s, report=reported.append, fresh=fresh)
+            noted: list[Mapping[str, Any]] = []
+            context = Context(
+                deadline_s=self._deadline_s, report=reported.append, fresh=fresh, note=noted.append
+            )
             said = await self._bounded(rollouts, context)
             measured = reported[-1] if reported else Clocks()
             inside_s = measured.queued_s or 0.0  # it waited for a slot of its boundary
@@ -140,7 +143,7 @@ class AsyncCaller:
                 service_s=self._clock.now() - started - inside_s,
                 censored=measured.censored or any(isinstance(s, Failure) and s.end is End.CUT for s in said),
             )
-        return [Called(rollouts, said, clocks)]
+        return [Called(rollouts, said, clocks, noted[-1] if noted else None)]
 
     async def canary(self) -> bool | None:
         """Ask the reward's own canary."""

@@ -437,7 +437,7 @@ class Scheduler:
         """Write an attempt down; return its id."""
         attempt = next(self._ids)
         failure = next((said for said in called.said if isinstance(said, Failure)), None)
-        evidence = None
+        evidence = called.evidence
         if failure is not None:
             evidence = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
         self._batch.attempts.append(

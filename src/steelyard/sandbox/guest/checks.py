@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from typing import Any, NamedTuple
 
 from . import frames
@@ -65,6 +66,8 @@ class Suite(NamedTuple):
         Its checks.
     free
         Names that it uses and neither defines nor finds among the built-in ones: the candidate's.
+    bound
+        Names that it binds at its top: `from candidate import *` must not replace them.
     imports
         Whether it imports pytest, unittest.
     calls_check
@@ -76,6 +79,7 @@ class Suite(NamedTuple):
     code: object
     sites: list[Site]
     free: list[str]
+    bound: set[str]
     imports: frozenset[str]
     calls_check: bool
     guarded: bool
@@ -90,7 +94,7 @@ def compiled(source: bytes, entry_point: str = "", file: str = "test_candidate.p
         It is no Python.
     """
     tree = ast.parse(source, file)
-    free = _free(tree, entry_point)
+    free, bound = _names(source, entry_point)
     imports = frozenset(
         name.partition(".")[0]
         for node in ast.walk(tree)
@@ -109,7 +113,7 @@ def compiled(source: bytes, entry_point: str = "", file: str = "test_candidate.p
     rewriter = _Rewriter()
     tree = ast.fix_missing_locations(_Identity().visit(rewriter.visit(tree)))
     code = compile(tree, file, "exec", dont_inherit=True)
-    return Suite(code, rewriter.sites, free, imports, calls_check, guarded)
+    return Suite(code, rewriter.sites, free, bound, imports, calls_check, guarded)
 
 
 def _is_main_guard(node: ast.AST) -> bool:
@@ -126,30 +130,23 @@ def _holds_tests(node: ast.AST) -> bool:
     )
 
 
-def _free(tree: ast.Module, entry_point: str) -> list[str]:
-    """The names that only the candidate can have meant; order as they appear."""
-    used: dict[str, None] = {}
-    bound: set[str] = {"__name__", "__file__", "__doc__", "__builtins__", "__class__"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load):
-                used[node.id] = None
-            else:
-                bound.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler | ast.MatchStar | ast.MatchAs) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            bound.add(node.rest)
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            bound.update(node.names)
-    known = set(vars(builtins)) - {entry_point}
-    return [name for name in used if name not in bound and name not in known]
+def _names(source: bytes | str, entry_point: str = "") -> tuple[list[str], set[str]]:
+    """The names that only the candidate can have meant, and those that the suite itself binds."""
+    top = symtable.symtable(source, "tests", "exec")  # type: ignore[arg-type]
+    used: set[str] = set()
+    bound = {"__name__", "__file__", "__doc__", "__builtins__", "__class__"}
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table is not top and not symbol.is_global():
+                continue
+            if symbol.is_assigned() or symbol.is_imported():
+                bound.add(symbol.get_name())
+            if symbol.is_referenced():
+                used.add(symbol.get_name())
+    return sorted(used - bound - (set(vars(builtins)) - {entry_point})), bound
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -313,7 +310,7 @@ def unsupported(tests: bytes | str, module: str = "candidate") -> str | None:
         return None  # no Python at all: that is another fault
     tree.body = [node for node in tree.body if not _is_main_guard(node)]
     theirs, pytests = _imported(tree, module)
-    theirs |= set(_free(tree, ""))
+    theirs |= set(_names(ast.unparse(tree))[0])
     fixtures = {
         node.name
         for node in ast.walk(tree)

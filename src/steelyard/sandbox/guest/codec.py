@@ -12,8 +12,8 @@ Tags, one to an object: `i` a large integer, `f` nan and the infinities, `c` com
 `q` Fraction, `D` Decimal, `T` the datetime family, `Q` deque, `n` numpy array, `o` opaque with `h` its
 handle, `R` the handle of an object that lives at the reader. A numpy scalar goes as Python's.
 
-Not covered: identity and sharing (a list held twice arrives as two), attributes of subclasses, the `fold` of a
-time, names of time zones.
+Not covered: identity and sharing (a list held twice arrives as two), attributes of subclasses, the `fold`
+of a time, names of time zones.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ resets, or what belongs to one guest, is done in the guest:
 | files | nothing may be writable but one tmpfs of the guest's; `/proc` shows the server until it is covered |
 | limits | limits of the server would be counted over all guests |
 | landlock | a rule needs the guest's own tmpfs |
-| capabilities | a new user namespace grants them all, bounding set included |
+| capabilities | a new user namespace grants them all |
 | filter | last, since it forbids what the stages before it do |
 
 The order is what the kernel allows: `uid_map` needs `/proc`, the mounts need capabilities, and closing comes
@@ -46,7 +46,7 @@ _NEW_NETWORK = 0x40000000
 _CHILD_SETTID = 0x01000000
 _NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NOSUID, _RECURSIVE = 1, 2, 0x8000
-_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_READ, _CAPBSET_DROP = 1, 4, 22, 23, 24
+_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP = 1, 4, 22
 _NO_NEW_PRIVS, _GET_TID_ADDRESS = 38, 40
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -59,7 +59,6 @@ _PRCTL, _CLONE, _CAPSET, _CLOSE_RANGE, _MOUNT_SETATTR = (
 )
 
 _NULL = ctypes.c_void_p()
-_drop_from_bounding_set = ctypes.PyDLL(None).prctl  # without errno, since it runs some forty times
 for _hook in (
     _before_fork := ctypes.pythonapi.PyOS_BeforeFork,
     _after_fork_parent := ctypes.pythonapi.PyOS_AfterFork_Parent,
@@ -150,7 +149,6 @@ class Prepared:
             _mount(FAKE_PROC, "/proc", None, _BIND),
         )
         self.limits = _limits(settings)
-        self.capabilities = _count_capabilities()
         version = landlock.abi()
         self.landlock = landlock.Landlock(version) if version else None
         self.filter = Filter(seccomp.compile_guest_filter(os.uname().machine))
@@ -279,9 +277,8 @@ def _landlock(prepared: Prepared) -> None:
         prepared.landlock.restrict(BOX)
 
 
-def _drop_capabilities(prepared: Prepared) -> None:
-    for capability in range(prepared.capabilities):
-        _drop_from_bounding_set(_CAPBSET_DROP, capability)
+def _drop_capabilities(_prepared: Prepared) -> None:
+    # the bounding set stays: it only matters to an exec that gives capabilities, and no_new_privs forbids those
     syscalls.call(_CAPSET, _CAPABILITY_HEADER, _NO_CAPABILITIES)
     syscalls.call(_PRCTL, _SET_DUMPABLE, 0)
 
@@ -341,17 +338,6 @@ def _read(path: str) -> bytes:
         return os.read(descriptor, 100).strip()
     finally:
         os.close(descriptor)
-
-
-def _count_capabilities() -> int:
-    """Return how many capabilities the kernel knows: it refuses to tell about the one after the last."""
-    count = 0
-    try:
-        while True:
-            syscalls.call(_PRCTL, _CAPBSET_READ, count)
-            count += 1
-    except OSError:
-        return count
 
 
 def _find_thread_id() -> ctypes.c_void_p:

@@ -113,7 +113,8 @@ class Reader:
         Raises
         ------
         ValueError
-            A frame is longer than the limit; it is refused by its length, before it has arrived.
+            A frame is longer than the limit; it is refused by its length, before it has arrived, and after
+            the frames before it were returned.
         """
         held = self._held
         held += data
@@ -122,6 +123,8 @@ class Reader:
         while len(held) - at >= 4:
             size = _from_bytes(held[at : at + 4], "little")
             if size > self._limit:
+                if frames:
+                    break  # those before it count: the refusal comes with the next piece
                 raise ValueError(f"a frame of {size} bytes, at most {self._limit} are allowed")
             if len(held) - at - 4 < size:
                 break

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from time import monotonic
+from types import ModuleType
 from typing import Any, NoReturn
 
 from . import codec, frames, load, program, serve, table
@@ -77,7 +78,7 @@ def rehearse() -> None:
     """Do once what every guest will do: what a first time makes ready, clones find ready in their parent."""
     for _ in range(3):
         code = compile(_REHEARSED, f"{load.FOLDER}/candidate.py", "exec", dont_inherit=True)
-        module = load.ModuleType("candidate")
+        module = ModuleType("candidate")
         exec(code, module.__dict__)
         payload = frames.pack(
             b'{"mode":"table","seed":0}', _REHEARSED, b'[["twice",[[3,1,2]],{"d":[]},false]]'

@@ -86,7 +86,7 @@ def judged(suite: checks.Suite, header: dict[str, Any], fd: int, page: Any, seed
     for chance in ("random", "numpy.random"):
         if chance in sys.modules:
             sys.modules[chance].seed(seed)
-    sys.modules[name] = link.Module(wire, name)
+    sys.modules[name] = link.Module(wire, name, suite.bound, header.get("entry_point") or "")
     run = _Run(suite, wire, name, share=bool(header.get("share")))
     try:
         run.everything(header.get("entry_point") or "")
@@ -159,7 +159,7 @@ class _Run:
         if found is None:
             return
         for name in self.suite.free:
-            if (shared := link.shared_module(name)) is not None:
+            if name != entry_point and (shared := link.shared(name)) is not None:
                 space[name] = shared
             elif name in found:
                 space[name] = found[name]

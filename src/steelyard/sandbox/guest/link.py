@@ -7,6 +7,7 @@ public attributes of instances of the suite's own classes. No function's globals
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +26,14 @@ SHARED = frozenset(
 )
 """Modules whose names a suite may use without importing them: the judge's own, never the candidate's."""
 _ALIASES = {"np": "numpy"}
+_LIBRARY = {
+    **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"),
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    "deepcopy": "copy",
+    "isclose": "math",
+    "reduce": "functools",
+}
 _READS: dict[str, Callable[..., Any]] = {
     "__iter__": iter,
     "__next__": next,
@@ -52,16 +61,16 @@ class Shared(codec.Opaque):
         return {} if found is self else {name: found}
 
 
-def shared_module(name: str) -> ModuleType | None:
-    """A module of Python's own that a suite uses under its usual name without importing it."""
-    module = _ALIASES.get(name, name)
+def shared(name: str) -> Any:
+    """What a suite means by a usual name of Python's own that it does not import; None where it is none."""
+    module = _LIBRARY.get(name) or _ALIASES.get(name, name)
     if module not in SHARED:
         return None
     try:
         __import__(module)
     except ImportError:
         return None
-    return sys.modules[module]
+    return getattr(sys.modules[module], name) if name in _LIBRARY else sys.modules[module]
 
 
 class Link(Wire):
@@ -311,14 +320,18 @@ def copy_back(old: Any, new: Any) -> None:
 class Module(ModuleType):
     """`candidate`, as the suite imports it: each name is asked for when it is first used."""
 
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: Link, name: str, bound: set[str], entry_point: str) -> None:
         super().__init__(name)
         vars(self)["_link"] = link
+        vars(self)["_hidden"] = (bound | set(vars(builtins)) | SHARED | _ALIASES.keys() | _LIBRARY.keys()) - {
+            entry_point
+        }
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             if name == "__all__":
-                held = self._link.opened(None)
+                # An `abs` or a `math` of the candidate's must not stand between its answer and the tests.
+                held = {key: item for key, item in self._link.opened(None).items() if key not in self._hidden}
                 vars(self).update(held)
                 return list(held)
             raise AttributeError(name)
