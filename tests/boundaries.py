@@ -17,7 +17,15 @@ from steelyard.sandbox.bubblewrap import Bubblewrap
 SNIPPET = "from candidate import f\n\ndef test_f():\n    assert f(2) == 4\n    assert f(3) == 9\n"
 """Suite of `f(x) = x * x`, as a call table."""
 
-JUDGED = "from candidate import f\n\ndef test_f():\n    for x in [2, 3]:\n        y = f(x)\n        assert y == x * x\n"
+JUDGED = """
+import random
+from candidate import f
+
+def test_f():
+    for x in [2, random.Random(1).randint(3, 9)]:
+        y = f(x)
+        assert y == x * x
+"""
 """The same, as a suite that needs a judge."""
 
 RIGHT = "def f(x):\n    return x * x\n"

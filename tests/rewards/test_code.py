@@ -614,7 +614,7 @@ class TestWhatIsHeard:
 @pytest.mark.needs("data")
 class TestRealCompletions:
     def rows(self, data_dir, name):
-        rows = [json.loads(line) for line in (data_dir / f"{name}.jsonl").open(encoding="utf-8")]
+        rows = map(json.loads, (data_dir / f"{name}.jsonl").read_text("utf-8").splitlines())
         return [one for one in rows if one["known_label"] is not None]
 
     def judged(self, rows):

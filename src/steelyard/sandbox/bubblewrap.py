@@ -118,7 +118,9 @@ class Bubblewrap:
             try:
                 slot = await opened.slots.slot(mould)
             except SandboxError as error:
-                raise opened.house.refusal(error) from error
+                refusal = opened.house.refusal(error)
+                await self.close()
+                raise refusal from error
             opened.slots.keep(slot, mould)
             self._facts = {**opened.house.facts(), **opened.house.proven}
         return self._facts

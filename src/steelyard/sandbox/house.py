@@ -27,6 +27,7 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, launch, processes
 from steelyard.sandbox import guest
 from steelyard.sandbox.forkserver import Mould
+from steelyard.sandbox.guest.server import NAMESPACES
 from steelyard.sandbox.machine import NOBODY, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
@@ -39,7 +40,7 @@ PRELOADED: Final = (
     "collections", "functools", "itertools", "math", "re", "typing", "heapq", "bisect", "string", "random",
     "copy", "operator", "json", "datetime", "decimal", "fractions", "statistics",
 )  # fmt: skip
-JUDGES_PRELOADED: Final = ("ast", "json", "unittest", "math", "re", "typing", "random", "copy")
+JUDGES_PRELOADED: Final = ("guest.judge", "unittest", "math", "re", "typing", "random", "copy", "collections")
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -284,6 +285,10 @@ class House:
                     "sandbox:bubblewrap",
                     f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {needed!r}",
                 )
+        for kind in NAMESPACES:
+            seen = facts.get(f"{kind}_namespace")
+            if seen in {None, os.readlink(f"/proc/self/ns/{kind}")}:
+                raise SandboxError("sandbox:bubblewrap", f"its {kind} namespace is {seen}, which is the host's own")
         self.proven = dict(facts)
 
     def usage(self, slot: Slot) -> SlotUsage:

@@ -29,7 +29,7 @@ from steelyard.sandbox.guest import frames
 from steelyard.sandbox.slot import Given, Guest, Slot, memory_file
 
 PATIENCE_S: Final = 0.1
-"""How long a candidate waits for a judge that is busy with another."""
+"""How long a candidate may keep its judge while another waits for one of the same suite."""
 
 CPU_S: Final = 10
 """CPU seconds that a suite's own code may take over one candidate."""
@@ -66,6 +66,9 @@ class Judge:
         self.digest = digest
         self.served = 0
         self.guest.hear = self._hear
+        self.since: Seconds | None = None
+        """When its candidate began; `None` while it has none."""
+        self._clock = slot.clock
         self._nonce = ""
         self._unfit: str | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
@@ -84,6 +87,7 @@ class Judge:
     def ask(self, candidate: socket.socket) -> asyncio.Future[dict[str, Any]]:
         """Hand it a candidate's socket; its answer comes, or `ConnectionError` if it ends first."""
         self.served += 1
+        self.since = self._clock.now()
         self._nonce = secrets.token_hex(16)
         self._answer = asyncio.get_running_loop().create_future()
         if not self.alive:
@@ -144,7 +148,7 @@ class Judges:
         self._retiring: set[Slot] = set()
         self._idle: OrderedDict[Judge, None] = OrderedDict()
         self._waiting: dict[str, deque[asyncio.Future[Judge | None]]] = {}
-        self._busy: dict[str, int] = {}
+        self._busy: dict[str, list[Judge | None]] = {}  # None: one that is being started
 
     async def take(self, checks: Checks, *, fresh: bool = False) -> Judge:
         """Find the suite's judge, wait for it a little, or start one.
@@ -155,32 +159,43 @@ class Judges:
             If none can be started.
         """
         digest = checks.digest
-        judge = None if fresh else self._free(digest)
-        if judge is None and self._busy.get(digest) and not fresh:
-            judge = await self._handed(digest)
-        if judge is None:
-            self._busy[digest] = self._busy.get(digest, 0) + 1
-            try:
-                return await self._started(checks)
-            except BaseException:
-                self._left(digest)
-                raise
+        if not fresh:
+            judge = self._free(digest)
+            if judge is None and digest in self._busy:
+                judge = await self._handed(digest)
+            if judge is not None:
+                return judge
+        self._busy.setdefault(digest, []).append(None)
+        try:
+            judge = await self._started(checks)
+        except BaseException:
+            self._left(digest, None)
+            raise
+        self._busy[digest].remove(None)
+        self._busy[digest].append(judge)
         return judge
 
     def _free(self, digest: str) -> Judge | None:
         for judge in self._idle:
             if judge.digest == digest and judge.alive:
                 del self._idle[judge]
-                self._busy[digest] = self._busy.get(digest, 0) + 1
+                self._busy.setdefault(digest, []).append(judge)
                 return judge
         return None
 
     async def _handed(self, digest: str) -> Judge | None:
-        """Wait for the judge of another candidate, but not for long."""
-        loop = asyncio.get_running_loop()
-        mine: asyncio.Future[Judge | None] = loop.create_future()
+        """Wait for the judge of another candidate, as long as one of them gets on."""
+        mine: asyncio.Future[Judge | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(digest, deque()).append(mine)
-        timer = self._clock.call_later(PATIENCE_S, lambda: mine.done() or mine.set_result(None))
+
+        def look() -> None:
+            nonlocal timer
+            if self._held_up(digest):
+                mine.set_result(None)
+            else:
+                timer = self._clock.call_later(PATIENCE_S, look)
+
+        timer = self._clock.call_later(PATIENCE_S, look)
         try:
             return await mine
         except asyncio.CancelledError:
@@ -189,6 +204,14 @@ class Judges:
             raise
         finally:
             timer.cancel()
+
+    def _held_up(self, digest: str) -> bool:
+        """Whether every judge of a suite has had the same candidate for long."""
+        before = self._clock.now() - PATIENCE_S
+        return all(
+            judge is not None and judge.since is not None and judge.since < before
+            for judge in self._busy.get(digest, ())
+        )
 
     async def _started(self, checks: Checks) -> Judge:
         async with self._booting:
@@ -204,13 +227,14 @@ class Judges:
 
     def give(self, judge: Judge) -> None:
         """Hand a judge on, or keep it."""
+        judge.since = None
         waiting = self._waiting.get(judge.digest)
         while judge.alive and waiting:
             mine = waiting.popleft()
             if not mine.done():
                 mine.set_result(judge)
                 return
-        self._left(judge.digest)
+        self._left(judge.digest, judge)
         if judge.alive:
             self._idle[judge] = None
             while len(self._idle) > KEPT:
@@ -219,7 +243,7 @@ class Judges:
     def drop(self, judge: Judge) -> None:
         """End a judge that cannot be trusted to serve another."""
         judge.end()
-        self._left(judge.digest)
+        self._left(judge.digest, judge)
         waiting = self._waiting.get(judge.digest)
         while waiting:  # whoever waited for it starts one
             mine = waiting.popleft()
@@ -227,8 +251,8 @@ class Judges:
                 mine.set_result(None)
                 return
 
-    def _left(self, digest: str) -> None:
-        self._busy[digest] -= 1
+    def _left(self, digest: str, judge: Judge | None) -> None:
+        self._busy[digest].remove(judge)
         if not self._busy[digest]:
             del self._busy[digest]
 

@@ -157,7 +157,8 @@ class Guest:
         self._deaf()
         self.channel.close()
         self.status, self.cpu_s, self.ended = status, cpu_s, self.slot.clock.now()
-        self.gone.set_result(None)
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it whoever waited
+            self.gone.set_result(None)
 
     def close(self) -> None:
         """Give back what holds its output."""
@@ -354,6 +355,8 @@ class Slot:
         self._stderr.close()
         for guest in list(self.guests.values()):
             guest.end(None)
+            if self._loop.is_closed():  # nobody else will
+                guest.close()
         self.guests.clear()
         self._on_gone(self)
 

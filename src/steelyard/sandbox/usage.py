@@ -7,6 +7,7 @@ candidate's. The slot's own processes sleep meanwhile.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any, Final
 
 from steelyard.clock import Clock, Seconds
@@ -40,6 +41,7 @@ class SlotUsage:
         self._cgroup = cgroup
         self._cores = cores
         self._clock = clock
+        self._used_s: Seconds = 0.0
         self._last: processes.State | None = None
         self._at_the_wall: tuple[Seconds, Seconds, Sentinel] | None = None
         if cgroup is not None:
@@ -52,7 +54,9 @@ class SlotUsage:
         """CPU seconds since the guest began."""
         if self._cgroup is None:
             return self._state().cpu_s
-        return self._cgroup.cpu_s() - self._cpu_s
+        with suppress(OSError):  # its slot is gone, and the cgroup with it: what was seen last stands
+            self._used_s = self._cgroup.cpu_s() - self._cpu_s
+        return self._used_s
 
     def _state(self) -> processes.State:
         if self._cgroup is None:
@@ -97,7 +101,7 @@ class SlotUsage:
 
     def memory_kills(self) -> int:
         """How many of its processes the kernel ended for want of memory."""
-        return 0 if self._cgroup is None else self._cgroup.oom_kills() - self._kills
+        return 0 if self._cgroup is None else max(0, self._cgroup.oom_kills() - self._kills)
 
     def peak_bytes(self) -> int | None:
         """The most memory that its slot held, where that is counted from its beginning."""
@@ -107,7 +111,7 @@ class SlotUsage:
         """What else was counted, as evidence."""
         if self._cgroup is None:
             return {}
-        forks = self._cgroup.refused_forks() - self._forks
+        forks = max(0, self._cgroup.refused_forks() - self._forks)
         return {"memory_kills": self.memory_kills(), "refused_processes": forks}
 
     def close(self) -> None:

@@ -25,6 +25,9 @@ __builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
 FOLDER = "/box/work"
 _MESSAGE = 300
+_EXCEPTIONS = frozenset(
+    one for one in vars(builtins).values() if isinstance(one, type) and issubclass(one, BaseException)
+)
 
 
 class LoadError(Exception):
@@ -119,3 +122,12 @@ def told(error: BaseException, path: str) -> tuple[str, str, int | None]:
     except Exception:
         line = None
     return kind, message, line if type(line) is int else None
+
+
+def bases(error: BaseException) -> list[str]:
+    """Return the names of the built-in exceptions that an exception is, the nearest first."""
+    try:
+        kinds = type.__dict__["__mro__"].__get__(type(error))
+        return [type.__dict__["__name__"].__get__(kind) for kind in kinds if kind in _EXCEPTIONS]
+    except Exception:
+        return []

@@ -100,12 +100,13 @@ def from_tree(tree: Any, remote: Remote | None = None, home: Home | None = None)
 
 
 class _Decoder:
-    __slots__ = ("home", "level", "remote")
+    __slots__ = ("decimals", "home", "huge", "level", "remote")
 
     def __init__(self, remote: Remote | None, home: Home | None) -> None:
         self.remote = remote
         self.home = home
         self.level = 0  # how deep sets stand in sets, seen so far
+        self.huge = self.decimals = False
 
     def value(self, tree: Any, depth: int) -> Any:
         kind = type(tree)
@@ -148,7 +149,15 @@ class _Decoder:
             return held
         if type(held) is not str or "_" in held or held.lstrip("-")[:2] != "0x":
             raise ValueError("no integer")
+        if len(held) > BITS // 4:
+            self.huge = True
+            self.compared()
         return int(held, 16)
+
+    def compared(self) -> None:
+        """Refuse what a set or dict could have to compare, in time that grows with the square of its digits."""
+        if self.huge and self.decimals:
+            raise ValueError("a decimal beside a huge integer")
 
     def real(self, held: Any, _depth: int = 0) -> float:
         if type(held) is dict and held.keys() == {"f"}:
@@ -184,6 +193,8 @@ class _Decoder:
 
         if type(held) is not str:
             raise ValueError("no decimal")
+        self.decimals = True
+        self.compared()
         value = Decimal(held)
         if abs(value.adjusted()) > BITS:
             raise ValueError("a decimal that takes long to expand")

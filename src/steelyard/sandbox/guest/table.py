@@ -63,7 +63,7 @@ def _outcome(module: Any, call: Any, limit: int, path: str) -> list[Any]:
             return ["v", *_both(value, args, limit)]
         return ["v", codec.to_tree(value, None, limit)]
     except BaseException as error:
-        return ["x", *load.told(error, path)]
+        return ["x", *load.told(error, path), load.bases(error)]
 
 
 def _both(value: object, args: list[Any], limit: int) -> tuple[Any, list[Any]]:

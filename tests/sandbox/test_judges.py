@@ -1,0 +1,283 @@
+"""Judges on this side: kept, handed on, replaced; one candidate at a time."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from boundaries import JUDGED, RIGHT, SLEEPING, SMALL, WRONG, in_a_loop, opened, row
+
+from steelyard.errors import RewardError, SandboxError, SuspectError
+from steelyard.execution import Ended, Limits
+from steelyard.outcome import Context, Scored
+from steelyard.rewards.code import tests as unit_tests
+from steelyard.sandbox import judges as module
+from steelyard.sandbox.boundary import Checks, Opinion
+from steelyard.sandbox.judges import Judges, opinion_of
+from steelyard.testing import FakeClock
+
+PASSED = Scored(1.0, integrity="isolated")
+SUITE = Checks("suite", JUDGED.encode())
+
+
+class TestAnOpinion:
+    def test_is_read_as_it_was_said(self):
+        said = {"planned": 3, "passed": 1, "code": "wrong", "reason": "f(1)", "nonce": "n", "failed": []}
+        assert opinion_of(said) == Opinion(3, 1, "wrong", "f(1)")
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            {},
+            {"planned": 3},
+            {"planned": True, "passed": True},
+            {"planned": 1, "passed": 2},
+            {"planned": 1, "passed": -1},
+            {"planned": "1", "passed": "1"},
+            {"planned": 1.0, "passed": 1.0},
+            {"planned": 1, "passed": 1, "code": 7},
+        ],
+    )
+    def test_that_is_none_is_an_error(self, hostile):
+        with pytest.raises(SandboxError, match="a judge answered"):
+            opinion_of(hostile)
+
+
+class FakeJudge:
+    """As much of a judge as is kept."""
+
+    made = 0
+
+    def __init__(self, slot, digest, checks):
+        self.digest, self.alive, self.ended = digest, True, 0
+        FakeJudge.made += 1
+
+    def end(self):
+        self.alive, self.ended = False, self.ended + 1
+
+
+class FakeSlot:
+    gone, served, guests, closed = False, 0, {}, 0
+
+    def close(self):
+        self.closed += 1
+
+
+async def steps():
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+class TestWhoIsServedWhen:
+    @pytest.fixture
+    def kept(self, monkeypatch):
+        monkeypatch.setattr(module, "Judge", FakeJudge)
+        FakeJudge.made = 0
+        clock = FakeClock()
+
+        async def slot():
+            await asyncio.sleep(0)
+            return FakeSlot()
+
+        return clock, Judges(slot, clock)
+
+    @in_a_loop
+    async def test_a_judge_is_kept_for_the_next_candidate_of_its_suite_and_no_other(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        judges.give(judge)
+        assert await judges.take(SUITE) is judge
+        assert await judges.take(Checks("another", b"")) is not judge
+
+    @in_a_loop
+    async def test_a_second_candidate_waits_for_the_judge_of_the_first(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        second = asyncio.ensure_future(judges.take(SUITE))
+        await steps()
+        assert not second.done()
+        judges.give(judge)
+        assert await second is judge
+        assert FakeJudge.made == 1
+
+    @in_a_loop
+    async def test_but_not_for_long(self, kept):
+        clock, judges = kept
+        judge = await judges.take(SUITE)
+        second = asyncio.ensure_future(judges.take(SUITE))
+        await steps()
+        clock.tick(module.PATIENCE_S)
+        assert await second is not judge
+        judges.give(judge)  # nobody waits any more: it is kept
+        assert await judges.take(SUITE) is judge
+
+    @in_a_loop
+    async def test_a_second_attempt_has_a_judge_that_never_served(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        judges.give(judge)
+        assert await judges.take(SUITE, fresh=True) is not judge
+
+    @in_a_loop
+    async def test_one_that_cannot_be_trusted_serves_nobody_else(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        second = asyncio.ensure_future(judges.take(SUITE))
+        await steps()
+        judges.drop(judge)
+        new = await second
+        assert judge.ended
+        assert new is not judge
+        judges.give(new)
+        assert await judges.take(SUITE) is new
+
+    @in_a_loop
+    async def test_one_that_died_while_it_was_kept_is_not_taken(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        judges.give(judge)
+        judge.alive = False
+        assert await judges.take(SUITE) is not judge
+
+    @in_a_loop
+    async def test_a_dead_one_is_not_handed_to_who_waits(self, kept):
+        clock, judges = kept
+        judge = await judges.take(SUITE)
+        second = asyncio.ensure_future(judges.take(SUITE))
+        await steps()
+        judge.alive = False
+        judges.give(judge)
+        await steps()
+        clock.tick(module.PATIENCE_S)
+        assert await second is not judge
+
+    @in_a_loop
+    async def test_who_is_cancelled_with_the_judge_already_handed_passes_it_on(self, kept):
+        _, judges = kept
+        judge = await judges.take(SUITE)
+        waiting = [asyncio.ensure_future(judges.take(SUITE)) for _ in range(2)]
+        await steps()
+        judges.give(judge)
+        waiting[0].cancel()
+        assert await waiting[1] is judge
+        judges.give(judge)
+        assert judges._busy == {}
+        assert await judges.take(SUITE) is judge
+
+    @in_a_loop
+    async def test_a_slot_that_does_not_come_up_holds_up_nobody_later(self, monkeypatch):
+        monkeypatch.setattr(module, "Judge", FakeJudge)
+        fails = [True]
+
+        async def slot():
+            if fails:
+                raise SandboxError("sandbox", "no slot")
+            return FakeSlot()
+
+        judges = Judges(slot, FakeClock())
+        for _ in range(2):
+            with pytest.raises(SandboxError):
+                await judges.take(SUITE)
+        assert judges._busy == {}
+        fails.clear()
+        assert await judges.take(SUITE)
+
+    @in_a_loop
+    async def test_only_so_many_are_kept_and_the_oldest_go(self, kept, monkeypatch):
+        _, judges = kept
+        monkeypatch.setattr(module, "KEPT", 2)
+        made = [await judges.take(Checks(str(number), b"")) for number in range(4)]
+        for judge in made:
+            judges.give(judge)
+        assert [judge.ended for judge in made] == [1, 1, 0, 0]
+
+
+@pytest.mark.needs("bubblewrap")
+class TestForReal:
+    @in_a_loop
+    async def test_one_judge_serves_a_group_one_member_after_another(self):
+        async with opened(slots=4) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+            (judge,) = boundary._open.judges._idle
+            for code, value in ((WRONG, 0.0), (RIGHT, 1.0), ("import os\nos._exit(0)", 0.0), (RIGHT, 1.0)):
+                assert (await reward(row(code, JUDGED), Context())).value == value
+            assert judge.alive
+            assert judge.served == 5
+
+    @in_a_loop
+    async def test_a_member_that_hangs_holds_up_no_other(self):
+        async with opened(slots=4) as boundary:
+            reward = unit_tests(boundary, limits=Limits(idle_s=30.0))
+            await reward(row(RIGHT, JUDGED), Context())
+            hanging = asyncio.ensure_future(reward(row(SLEEPING, JUDGED), Context()))
+            await asyncio.sleep(0.3)
+            async with asyncio.timeout(20):
+                assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+            assert not hanging.done()
+            hanging.cancel()
+            await asyncio.gather(hanging, return_exceptions=True)
+
+    @in_a_loop
+    async def test_tests_that_fail_by_themselves_are_said_to_and_blame_nobody_else(self):
+        tests = "import random\nfrom candidate import f\n\nrandom.Random(1).no_such_thing()\nassert f(2) == 4\n"
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            for code in (RIGHT, WRONG):
+                with pytest.raises(RewardError, match="its tests fail by themselves"):
+                    await reward(row(code, tests), Context())
+            assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+
+    @in_a_loop
+    async def test_tests_that_end_their_judge_are_no_pass_and_the_next_suite_is_judged(self):
+        tests = "import random, os\nfrom candidate import f\n\nassert f(random.Random(1).randint(2, 2)) == 4\nos._exit(0)\n"
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            with pytest.raises((SuspectError, RewardError)):
+                await reward(row(RIGHT, tests), Context())
+            assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+
+    @in_a_loop
+    async def test_a_kept_judge_that_is_killed_is_missed_by_nobody(self):
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+            (judge,) = boundary._open.judges._idle
+            slot = boundary._open.judges._slot
+            os.kill(slot.pid, signal.SIGKILL)
+            while judge.alive:
+                await asyncio.sleep(0.01)
+            assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
+            assert boundary._open.judges._slot is not slot
+
+    @in_a_loop
+    async def test_slots_of_judges_are_replaced_too(self, monkeypatch):
+        monkeypatch.setattr(module, "SERVES", 3)
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            slots = set()
+            for number in range(6):
+                tests = JUDGED + f"\nassert f({number}) == {number * number}\n"
+                assert await reward(row(RIGHT, tests), Context()) == PASSED
+                slots.add(boundary._open.judges._slot)
+            assert len(slots) >= 2
+            assert sum(not slot.gone for slot in slots) <= len(slots)
+
+    @in_a_loop
+    async def test_no_judge_is_where_a_candidate_runs(self):
+        async with opened(slots=2) as boundary:
+            execution, opinion = await boundary.check(RIGHT.encode(), SUITE, SMALL)
+            assert (execution.ended, opinion) == (Ended.ENOUGH, Opinion(2, 2))
+            assert boundary._open.judges._slot not in boundary._open.slots._all
+
+    @in_a_loop
+    async def test_descriptors_do_not_grow_with_judges(self, monkeypatch):
+        monkeypatch.setattr(module, "KEPT", 3)
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            held = []
+            for number in range(16):
+                await reward(row(RIGHT, JUDGED + f"\nassert f({number}) == {number**2}\n"), Context())
+                held.append(len(list(Path("/proc/self/fd").iterdir())))
+            assert max(held[8:]) <= max(held[:8])
