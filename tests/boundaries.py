@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from steelyard.clock import Clocks
 from steelyard.errors import SandboxError
@@ -99,6 +100,11 @@ async def opened(**settings):
             yield boundary
     finally:
         await boundary.close()
+
+
+def descriptors():
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class FakeBoundary:

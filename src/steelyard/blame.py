@@ -120,13 +120,14 @@ def verdict_on(
         return Unscored(last.boundary, last.cause)
     if last.end is End.CUT and last.limit in OWN_LIMITS:
         return Scored(floor, last.limit, last.cause)
+    integrity = last.evidence.get("integrity")
     if len(failures) == 1:
         return Next.TRY_AGAIN
     if canary is None:
         return Next.ASK_CANARY
     if not canary:
         return Unscored(last.boundary or f"reward:{reward}", f"{last.cause}; its canary failed too")
-    return Scored(floor, _code(last), last.cause)
+    return Scored(floor, _code(last), last.cause, None if integrity is None else str(integrity))
 
 
 def _code(last: Failure) -> str:

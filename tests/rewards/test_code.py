@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+from typing import ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from boundaries import (
     CANARY_ANSWERS,
     JUDGED,
@@ -25,9 +29,6 @@ from boundaries import (
     scored,
     verdicts,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, End, Scored, Unscored
@@ -89,7 +90,7 @@ class TestWithoutABoundary:
 class TestEachFormOfSuite:
     """The same task in every form: right is paid, wrong is not."""
 
-    FORMS = {
+    FORMS: ClassVar = {
         "pytest": {"tests": SNIPPET},
         "asserts": {"tests": "assert f(2) == 4\nassert f(3) == 9\n"},
         "a list of asserts": {"tests": ["assert f(2) == 4", "assert f(3) == 9"]},
@@ -120,7 +121,7 @@ class TestEachFormOfSuite:
     )
     def test_standard_input_and_output(self, tests):
         right = "n = int(input())\nprint(n * n)\n"
-        guarded = f"if __name__ == '__main__':\n    n = int(input())\n    print(n ** 2)\n"
+        guarded = "if __name__ == '__main__':\n    n = int(input())\n    print(n ** 2)\n"
         said = verdicts(
             [
                 right,
@@ -238,7 +239,7 @@ ENDS = {
     },
     "idle": {
         "asleep": SLEEPING,
-        "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    l.acquire()\n    l.acquire()\n",
+        "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    while True: l.acquire()\n",
         "in short sleeps": "import time\ndef f(x):\n    while True:\n        time.sleep(0.01)\n",
     },
     "memory": {
@@ -254,7 +255,7 @@ ENDS = {
     },
     "files": {
         "too many": "def f(x):\n    for i in range(10000):\n        open(f'/tmp/{i}', 'w').close()\n",
-        "too large": "def f(x):\n    with open('/tmp/a', 'wb') as h:\n        while True:\n            h.write(b'x' * 100000)\n",
+        "too large": "def f(x):\n    with open('/tmp/a', 'wb') as h:\n        while True: h.write(b'x' * 100000)\n",
         "too many open": "def f(x):\n    kept = [open('/dev/null') for _ in range(10000)]\n",
     },
     "output": {
@@ -361,11 +362,12 @@ class TestTheIncentiveLaw:
 
     def test_a_saboteur_changes_no_siblings_verdict(self):
         saboteurs = [
-            "import os, signal\nfor pid in range(1, 2000):\n    try: os.kill(pid, 9)\n    except OSError: pass\n" + RIGHT,
+            "import os\nfor pid in range(1, 2000):\n    try: os.kill(pid, 9)\n    except OSError: pass\n" + RIGHT,
             "import os\ndef f(x):\n    while True: os.fork()\n",
             "kept = []\nwhile True: kept.append(b'x' * (8 << 20))\n",
-            "import os, gc\nfor fd in range(3, 256):\n    try: os.write(fd, b'x' * 64)\n    except OSError: pass\n"
-            "for fd in range(256):\n    try: os.close(fd)\n    except OSError: pass\ndef f(x): return x * x\n",
+            "import os\nfor fd in range(3, 256):\n    try: os.write(fd, b'x' * 64)\n    except OSError: pass\n"
+            + "os.closerange(0, 256)\n"
+            + RIGHT,
             "import sys\ndef f(x):\n    sys.setrecursionlimit(10**9)\n    return f(x + 1)\n",
         ]  # fmt: skip
         honest = [

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from boundaries import JUDGED, RIGHT, SMALL, SNIPPET, group_of, in_a_loop, opened, scored
 
+from boundaries import JUDGED, RIGHT, SMALL, SNIPPET, group_of, in_a_loop, opened, scored
 from steelyard.errors import RefusedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Limits
 from steelyard.outcome import Scored
@@ -39,14 +39,22 @@ async def attested(**settings):
 
 def left():
     """Folders of this process's boundaries."""
-    return [path for path in Path(tempfile.gettempdir()).glob(f"steelyard-*-{os.getpid()}-*") if path.is_dir()]
+    return [
+        path for path in Path(tempfile.gettempdir()).glob(f"steelyard-*-{os.getpid()}-*") if path.is_dir()
+    ]
 
 
 class TestItsProof:
     @in_a_loop
     async def test_is_made_from_inside_and_says_what_was_seen(self):
         facts = await attested()
-        expected = {"uid": "1000", "pid": "1", "no_new_privs": "1", "network_socket": "no", "etc_shadow": "no"}
+        expected = {
+            "uid": "1000",
+            "pid": "1",
+            "no_new_privs": "1",
+            "network_socket": "no",
+            "etc_shadow": "no",
+        }
         assert {name: facts[name] for name in expected} == expected
         assert "bwrap" in facts
         assert "cgroups" in facts
@@ -162,7 +170,7 @@ class TestABoundaryThatDoesNotHoldIsRefused:
 
 @pytest.mark.needs("root")
 def test_it_holds_for_an_ordinary_user(tmp_path):
-    """In a mount namespace where `/root` may be passed: the same Python, as somebody else, without a cgroup."""
+    """The same Python in a mount namespace where `/root` may be passed, as somebody else, without a cgroup."""
     if not (shutil.which("setpriv") and shutil.which("unshare")):
         pytest.skip("unshare and setpriv are util-linux's")
     Path(tmp_path).chmod(0o755)
@@ -227,7 +235,9 @@ class TestWhatIsRun:
             said = await boundary.run(Program("program", source, stdin=b"abc\n"), Limits())
             assert (said.ended, said.code, said.stdout, said.stderr) == (Ended.EXIT, 7, b"cba\n", b"late\n")
             said = await boundary.run(Program("program", b"import os\nos.abort()"), Limits())
-            assert said.ended is Ended.SIGNAL  # the first process of a namespace dies of another than it asked for
+            assert (
+                said.ended is Ended.SIGNAL
+            )  # the first process of a namespace dies of another than it asked for
 
     @in_a_loop
     async def test_nothing_of_one_program_is_there_for_the_next(self):
@@ -235,7 +245,7 @@ class TestWhatIsRun:
             leaving = (
                 b"import os, time\nfor place in ('/tmp', '/dev/shm', '.', os.environ['HOME']):\n"
                 b"    open(place + '/left', 'w').write('x')\n"
-                b"if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n    os._exit(0)\n"
+                b"if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)\n"
             )
             assert (await boundary.run(Program("program", leaving), Limits())).code == 0
             (slot,) = boundary._open.slots._all
@@ -250,7 +260,7 @@ class TestWhatIsRun:
     async def test_the_hosts_environment_is_not_there(self, monkeypatch):
         monkeypatch.setenv("STEELYARD_SECRET", "s3cret")
         async with opened() as boundary:
-            source = b"import os\nprint(dict(os.environ))\nprint(os.listdir('/'), os.listdir('/etc'), os.getuid())\n"
+            source = b"import os\nprint(dict(os.environ), os.listdir('/'), os.listdir('/etc'), os.getuid())\n"
             said = (await boundary.run(Program("program", source), Limits())).stdout
         assert b"s3cret" not in said
         assert b"shadow" not in said
@@ -272,7 +282,6 @@ class TestWhatIsRun:
 
         async def judge():
             from boundaries import row
-
             from steelyard.outcome import Context
 
             return await reward(row(RIGHT, tests), Context())

@@ -3,11 +3,10 @@
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
-from boundaries import JUDGED, RIGHT, SLEEPING, SMALL, WRONG, in_a_loop, opened, row
 
+from boundaries import JUDGED, RIGHT, SLEEPING, SMALL, WRONG, descriptors, in_a_loop, opened, row
 from steelyard.errors import RewardError, SandboxError, SuspectError
 from steelyard.execution import Ended, Limits
 from steelyard.outcome import Context, Scored
@@ -50,7 +49,7 @@ class FakeJudge:
     made = 0
 
     def __init__(self, slot, digest, checks):
-        self.digest, self.alive, self.ended = digest, True, 0
+        self.digest, self.alive, self.ended, self.since = digest, True, 0, None
         FakeJudge.made += 1
 
     def end(self):
@@ -102,15 +101,47 @@ class TestWhoIsServedWhen:
         assert FakeJudge.made == 1
 
     @in_a_loop
-    async def test_but_not_for_long(self, kept):
+    async def test_but_not_for_long_where_that_one_does_not_get_on(self, kept):
         clock, judges = kept
         judge = await judges.take(SUITE)
         second = asyncio.ensure_future(judges.take(SUITE))
         await steps()
-        clock.tick(module.PATIENCE_S)
+        clock.tick(module.PATIENCE_S * 5)
+        await steps()
+        assert not second.done()  # the first has not begun: it waits for its turn
+        judge.since = clock.now()
+        clock.tick(module.PATIENCE_S * 2.5)
         assert await second is not judge
         judges.give(judge)  # nobody waits any more: it is kept
         assert await judges.take(SUITE) is judge
+
+    @in_a_loop
+    async def test_who_is_handed_a_judge_at_the_end_of_its_patience_keeps_it(self, kept):
+        clock, judges = kept
+        judge = await judges.take(SUITE)
+        judge.since = clock.now() - 10
+        second = asyncio.ensure_future(judges.take(SUITE))
+        await steps()
+        judges.give(judge)
+        judge.since = clock.now() - 10
+        clock.tick(module.PATIENCE_S)  # before it has heard
+        assert await second is judge
+
+    @in_a_loop
+    async def test_nothing_is_remembered_of_suites_that_nobody_waits_for(self, kept):
+        _clock, judges = kept
+        for number in range(20):
+            checks = Checks(str(number), b"")
+            judge = await judges.take(checks)
+            waiting = [asyncio.ensure_future(judges.take(checks)) for _ in range(3)]
+            await steps()
+            waiting[0].cancel()
+            for mine in waiting[1:]:
+                judges.give(judge)
+                assert await mine is judge
+            judges.give(judge)
+            await asyncio.gather(*waiting, return_exceptions=True)
+        assert (judges._waiting, judges._busy) == ({}, {})
 
     @in_a_loop
     async def test_a_second_attempt_has_a_judge_that_never_served(self, kept):
@@ -221,7 +252,9 @@ class TestForReal:
 
     @in_a_loop
     async def test_tests_that_fail_by_themselves_are_said_to_and_blame_nobody_else(self):
-        tests = "import random\nfrom candidate import f\n\nrandom.Random(1).no_such_thing()\nassert f(2) == 4\n"
+        tests = (
+            "import random\nrandom.Random(1).no_such_thing()\nfrom candidate import f\n\nassert f(2) == 4\n"
+        )
         async with opened(slots=2) as boundary:
             reward = unit_tests(boundary, limits=SMALL)
             for code in (RIGHT, WRONG):
@@ -231,7 +264,7 @@ class TestForReal:
 
     @in_a_loop
     async def test_tests_that_end_their_judge_are_no_pass_and_the_next_suite_is_judged(self):
-        tests = "import random, os\nfrom candidate import f\n\nassert f(random.Random(1).randint(2, 2)) == 4\nos._exit(0)\n"
+        tests = JUDGED + "\nimport os\n\ndef test_end():\n    os._exit(0)\n"
         async with opened(slots=2) as boundary:
             reward = unit_tests(boundary, limits=SMALL)
             with pytest.raises((SuspectError, RewardError)):
@@ -246,8 +279,7 @@ class TestForReal:
             (judge,) = boundary._open.judges._idle
             slot = boundary._open.judges._slot
             os.kill(slot.pid, signal.SIGKILL)
-            while judge.alive:
-                await asyncio.sleep(0.01)
+            await judge.guest.gone
             assert await reward(row(RIGHT, JUDGED), Context()) == PASSED
             assert boundary._open.judges._slot is not slot
 
@@ -268,7 +300,7 @@ class TestForReal:
     async def test_no_judge_is_where_a_candidate_runs(self):
         async with opened(slots=2) as boundary:
             execution, opinion = await boundary.check(RIGHT.encode(), SUITE, SMALL)
-            assert (execution.ended, opinion) == (Ended.ENOUGH, Opinion(2, 2))
+            assert (execution.ended, opinion) == (Ended.ENOUGH, Opinion(2, 2, reason=opinion.reason))
             assert boundary._open.judges._slot not in boundary._open.slots._all
 
     @in_a_loop
@@ -279,5 +311,5 @@ class TestForReal:
             held = []
             for number in range(16):
                 await reward(row(RIGHT, JUDGED + f"\nassert f({number}) == {number**2}\n"), Context())
-                held.append(len(list(Path("/proc/self/fd").iterdir())))
+                held.append(descriptors())
             assert max(held[8:]) <= max(held[:8])

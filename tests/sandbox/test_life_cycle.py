@@ -12,8 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from boundaries import JUDGED, RIGHT, SLEEPING, SNIPPET, SPINNING, WRONG, group_of, in_a_loop, opened, row, scored
 
+from boundaries import (
+    JUDGED,
+    RIGHT,
+    SLEEPING,
+    SNIPPET,
+    SPINNING,
+    WRONG,
+    descriptors,
+    group_of,
+    in_a_loop,
+    opened,
+    row,
+    scored,
+)
 from steelyard.execution import Limits
 from steelyard.outcome import Context, Scored
 from steelyard.rewards.code import tests as unit_tests
@@ -149,7 +162,9 @@ class TestCancelling:
     async def test_one_attempt_harms_no_other_and_frees_its_turn(self):
         async with opened(slots=2) as boundary:
             reward = unit_tests(boundary, limits=PATIENT)
-            hanging = [asyncio.ensure_future(reward(row(SLEEPING, tests), Context())) for tests in (SNIPPET, JUDGED)]
+            hanging = [
+                asyncio.ensure_future(reward(row(SLEEPING, tests), Context())) for tests in (SNIPPET, JUDGED)
+            ]
             await until(lambda: guests(boundary) == 2)
             waiting = asyncio.ensure_future(reward(row(RIGHT), Context()))
             await asyncio.sleep(0.1)
@@ -159,7 +174,9 @@ class TestCancelling:
             assert not hanging[1].done()
             hanging[1].cancel()
             await asyncio.gather(*hanging, return_exceptions=True)
-            again = await asyncio.gather(*(reward(row(RIGHT, tests), Context()) for tests in (SNIPPET, JUDGED) * 3))
+            again = await asyncio.gather(
+                *(reward(row(RIGHT, tests), Context()) for tests in (SNIPPET, JUDGED) * 3)
+            )
             assert again == [Scored(1.0, integrity="isolated")] * 6
 
     @in_a_loop
@@ -174,7 +191,9 @@ class TestCancelling:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             async with asyncio.timeout(30):
-                both = await asyncio.gather(reward(row(RIGHT), Context()), reward(row(RIGHT, JUDGED), Context()))
+                both = await asyncio.gather(
+                    reward(row(RIGHT), Context()), reward(row(RIGHT, JUDGED), Context())
+                )
             assert both == [Scored(1.0, integrity="isolated")] * 2
             await until(lambda: guests(boundary) == 0)
             turns = boundary._open.slots._turns
@@ -197,7 +216,7 @@ class TestManyCandidates:
 
         def held(boundary):
             made = boundary._open.slots._all
-            return len(os.listdir("/proc/self/fd")), sum(len(tree(slot.pid)) for slot in made), mounts()
+            return descriptors(), sum(len(tree(slot.pid)) for slot in made), mounts()
 
         async def judge(reward, times):
             for _ in range(times):

@@ -5,8 +5,8 @@ import os
 import sys
 
 import pytest
-from boundaries import RIGHT, in_a_loop, opened
 
+from boundaries import RIGHT, in_a_loop, opened
 from steelyard.clock import SystemClock
 from steelyard.errors import SandboxError
 from steelyard.execution import Ended, Limits
@@ -169,7 +169,7 @@ class TestSlots:
                 execution = await boundary.run(PROGRAM, Limits())
                 assert (execution.ended, execution.code, execution.stdout) == (Ended.EXIT, 0, b"here\n")
                 made |= set(boundary._open.slots._all)
-            # its probe is the first of the four that each serves; one that has left is not in the set any more
+            # its probe is the first of the four that each serves
             assert 3 <= len(made) <= 4
             assert len(boundary._open.slots._all) <= 1
 

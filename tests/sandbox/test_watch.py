@@ -72,7 +72,7 @@ def first_limit(watched, using, clock, *, until_s, each=lambda _now: None):
 
 
 def test_cpu_seconds_are_the_verdict_however_little_time_went_by():
-    clock, using, watched = watch()
+    _clock, using, watched = watch()
     using.used_s = 1.99
     assert watched.look(0.1) is None
     using.used_s = 2.0
@@ -149,7 +149,7 @@ def test_whoever_waits_for_its_judge_is_not_idle_and_is_when_the_judge_waits_for
 
 
 def test_the_wall_is_reached_though_it_works_and_a_starved_guest_gets_more_of_it():
-    clock, using, watched = watch()
+    _clock, using, watched = watch()
     using.is_active, using.is_runnable = True, True
     assert watched.look(29.9) is None
     assert watched.look(30.0) == "wall"
@@ -160,7 +160,7 @@ def test_the_wall_is_reached_though_it_works_and_a_starved_guest_gets_more_of_it
 
 
 def test_output_is_what_all_its_streams_hold_together():
-    clock, using, watched = watch()
+    _clock, using, watched = watch()
     using.is_active = True
     watched.guest.outputs = [os.memfd_create("out"), os.memfd_create("err")]
     try:
@@ -175,7 +175,7 @@ def test_output_is_what_all_its_streams_hold_together():
 
 
 def test_a_guest_that_has_not_begun_is_charged_nothing_and_given_up_in_the_end():
-    clock, using, watched = watch(started=None)
+    _clock, using, watched = watch(started=None)
     using.used_s = 100.0
     assert watched.look(SETUP_S) is None
     assert watched.look(SETUP_S + 0.1) == "setup"
@@ -210,7 +210,7 @@ class TestTheWatchdog:
         assert told[-1] == 3
 
     def test_it_ends_a_guest_at_its_limit_and_no_other(self, dog):
-        clock, told, watchdog = dog
+        clock, _told, watchdog = dog
         spinning, quiet = Using(), Using()
         spinning.used_s, quiet.is_active = 9.0, True
         ended, spared = self.watched(clock, spinning), self.watched(clock, quiet)
@@ -221,7 +221,7 @@ class TestTheWatchdog:
         assert spared.guest.cuts == []
 
     def test_one_that_outlives_its_end_takes_its_slot_along(self, dog):
-        clock, told, watchdog = dog
+        clock, _told, watchdog = dog
         one = self.watched(clock)
         watchdog.add(one)
         one.guest.kill("cpu")
@@ -231,7 +231,7 @@ class TestTheWatchdog:
         assert one.guest.closed > 0
 
     def test_one_that_was_never_confined_is_said_to_have_failed(self, dog):
-        clock, told, watchdog = dog
+        clock, _told, watchdog = dog
         one = self.watched(clock)
         one.guest.started = None
         watchdog.add(one)

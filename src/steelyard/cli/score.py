@@ -127,6 +127,9 @@ def _verdicts(console: Console, summary: Summary) -> None:
     scored = summary.verdicts["scored"]
     codes = ", ".join(f"{count:,} {code}" for code, count in summary.codes.most_common())
     table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "-")
+    if ran := summary.integrities.total():
+        told = ", ".join(f"{count / ran:.1%} {word}" for word, count in summary.integrities.most_common())
+        table.add_row("", f"{ran:,}", f"of them ran code: {told}")
     if summary.verdicts["abstained"]:
         table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
     for place, (why, count) in enumerate(summary.whys.most_common(5)):

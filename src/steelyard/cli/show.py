@@ -120,7 +120,8 @@ def row(ledger: Ledger, name: str) -> None:
     words.print("[bold]verdicts[/]")
     for part, verdict in made.parts.items():
         value, code, reason = _told(verdict)
-        words.print(f"  {plain(part)}: {_word(verdict)} {value} {code} {plain(reason)}".rstrip())
+        ran = f" ({verdict.integrity})" if isinstance(verdict, Scored) and verdict.integrity else ""
+        words.print(f"  {plain(part)}: {_word(verdict)} {value} {code} {plain(reason)}".rstrip() + ran)
     if made.sum is not None or made.total is not None:
         words.print(f"[bold]total[/] {plain(total_told(run, made))}")
     words.print("[bold]attempts[/]")

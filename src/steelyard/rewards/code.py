@@ -11,6 +11,7 @@ All checks must have run and hold. What a candidate brings about (a limit, an ex
 message) is the floor with a code; what could be the machine's doing is left to the incentive law.
 """
 
+# ruff: noqa: PT028 - `tests` is a reward, and no test
 from __future__ import annotations
 
 import json
@@ -38,7 +39,9 @@ COOPERATIVE: Final = "cooperative"
 _SHOWN: Final = 2_000  # bytes of output that are kept with an attempt
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
-_CANARY_TESTS: Final = "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n"
+_CANARY_TESTS: Final = (
+    "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,9 @@ class UnitTests:
         RunStoppedError
             If two new slots one after the other cannot run it: what harmed them has outlived its slot.
         """
-        suite = compile_suite(_CANARY_TESTS, None)
+        suite = compile_suite(_CANARY_TESTS)
+        if isinstance(suite, Fault):
+            raise TypeError(suite.reason)
         causes = []
         for _ in range(2):
             try:
@@ -271,7 +276,8 @@ class UnitTests:
 
     def _suspect(self, execution: Execution) -> NoReturn:
         cause = "wall" if execution.limit == "wall" else f"contact was lost ({_words(execution)})"
-        raise SuspectError(cause, clocks=execution.clocks, evidence=execution.evidence)
+        evidence = {**execution.evidence, "integrity": ISOLATED, "words": _words(execution)}
+        raise SuspectError(cause, clocks=execution.clocks, evidence=evidence)
 
 
 def tests(
@@ -322,10 +328,13 @@ def tests(
         )
     given = limits or Limits()
     for name, value in {"cpu_s": cpu_s, "wall_s": wall_s}.items():
-        if value is not None:
-            if not 0 < value < float("inf"):
-                raise RefusedError(f"{name} is {value}", where="reward tests", remedy="a number above 0")
-            given = replace(given, **{name: value})
+        if value is not None and not 0 < value < float("inf"):
+            raise RefusedError(f"{name} is {value}", where="reward tests", remedy="a number above 0")
+    given = replace(
+        given,
+        cpu_s=given.cpu_s if cpu_s is None else cpu_s,
+        wall_s=given.wall_s if wall_s is None else wall_s,
+    )
     if given.wall_s < given.cpu_s:
         given = replace(given, wall_s=given.cpu_s)
     return UnitTests(boundary_of(boundary), given, share, in_place, cooperative)
@@ -380,7 +389,11 @@ def _tell(context: Context, execution: Execution, clocks: Clocks | None = None) 
     for name in ("stdout", "stderr"):
         if text := getattr(execution, name)[-_SHOWN:]:
             seen[name] = text.decode(errors="replace")
-    if execution.ended is not Ended.ENOUGH and seen != {"ended": "exit", "code": 0, "peak_bytes": execution.peak_bytes}:
+    if execution.ended is not Ended.ENOUGH and seen != {
+        "ended": "exit",
+        "code": 0,
+        "peak_bytes": execution.peak_bytes,
+    }:
         context.note(seen)
 
 

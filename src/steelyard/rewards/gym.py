@@ -40,8 +40,8 @@ AUDITED: Final = "0.1.25"
 ROOM: Final = Room(cpu_s=5.0, memory_bytes=1 << 30)
 """Some scorers load a word list or a set of boards when they are first asked."""
 
-_PYTHON: Final = "runs what the completion says as Python, which needs a boundary that this version lacks"
-_ROWS_PYTHON: Final = "runs what the row says as Python, which needs a boundary that this version lacks"
+_PYTHON: Final = "runs what the completion says as Python, and this reward has no boundary to run it in"
+_ROWS_PYTHON: Final = "runs what the row says as Python, and this reward has no boundary to run it in"
 _LOOPS: Final = "takes as long, or as much memory, as a number in the answer says"
 _NO_GOLD: Final = "its rows have no answer: it is null"
 

@@ -24,7 +24,7 @@ from steelyard.clock import Clock, SystemClock
 from steelyard.errors import SandboxError
 from steelyard.execution import MIB, Execution, Limits
 from steelyard.sandbox.boundary import Checks, Opinion, Program
-from steelyard.sandbox.forkserver import Making, Mould, Slots
+from steelyard.sandbox.forkserver import SLOTS_EACH, Making, Mould, Slots, made
 from steelyard.sandbox.guest import frames
 from steelyard.sandbox.house import House
 from steelyard.sandbox.judges import ANSWER_S, Judge, Judges, opinion_of
@@ -221,14 +221,13 @@ class _Open:
     ) -> None:
         self.loop = loop
         self.house = house
-        making = Making(house.slot, house.prove, house.usage)
-        self.slots = Slots("bubblewrap", making, clock, cores=house.cores, most=most or house.cores * 8)
+        self.making = making = Making(house.slot, house.prove, house.usage, house.adapt)
+        most = most or house.cores * SLOTS_EACH
+        self.slots = Slots("bubblewrap", making, clock, usual=2 * house.cores, most=most)
         self.judges = Judges(self._judges, clock)
 
     async def _judges(self) -> Slot:
-        slot = self.house.slot(JUDGES, lambda _slot: None)
-        await self.house.prove(slot)
-        return slot
+        return await made(self.making, JUDGES, lambda _slot: None)
 
     def close(self) -> None:
         """End all slots, and take the house down."""

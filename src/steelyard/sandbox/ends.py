@@ -70,17 +70,22 @@ def _end(watched: Watched, cpu_s: Seconds) -> tuple[Ended, int | None, str | Non
         return Ended.LOST, None, None
     if os.WIFEXITED(guest.status):
         return (Ended.ENOUGH if guest.killed else Ended.EXIT), os.WEXITSTATUS(guest.status), None
-    number = os.WTERMSIG(guest.status)
-    if guest.killed is not None and number == signal.SIGKILL:
-        return Ended.ENOUGH, None, None
+    return _signalled(watched, os.WTERMSIG(guest.status), cpu_s)
+
+
+def _signalled(watched: Watched, number: int, cpu_s: Seconds) -> tuple[Ended, int | None, str | None]:
     if number == signal.SIGXFSZ:
         return Ended.LIMIT, None, "files"
-    if number == signal.SIGXCPU or (number == signal.SIGKILL and cpu_s >= limits.cpu_s):
+    if number == signal.SIGXCPU:
         return Ended.LIMIT, None, "cpu"
-    if number == signal.SIGKILL:  # the first process of a namespace cannot send itself one
-        memory = watched.usage.memory_kills()
-        return (Ended.LIMIT, None, "memory") if memory else (Ended.LOST, number, None)
-    return Ended.SIGNAL, number, None
+    if number != signal.SIGKILL:
+        return Ended.SIGNAL, number, None
+    if watched.guest.killed is not None:
+        return Ended.ENOUGH, None, None
+    # It was the kernel, for want of CPU or memory, or somebody outside: the first process of a namespace
+    # cannot send itself this one.
+    limit = "cpu" if cpu_s >= watched.limits.cpu_s else "memory" if watched.usage.memory_kills() else None
+    return (Ended.LOST, number, None) if limit is None else (Ended.LIMIT, None, limit)
 
 
 def _cause(cut: str, watched: Watched) -> str:

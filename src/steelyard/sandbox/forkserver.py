@@ -62,11 +62,50 @@ class Making(NamedTuple):
         Waits until it is, and makes sure that it holds.
     usage
         What the guests of a slot use from now on.
+    adapt
+        Whether, after a slot that did not start, another is made in another way.
     """
 
     slot: Callable[[Mould, Callable[[Slot], None]], Slot]
     prove: Callable[[Slot], Awaitable[object]]
     usage: Callable[[Slot], Usage]
+    adapt: Callable[[SandboxError], bool]
+
+
+async def made(
+    making: Making,
+    mould: Mould,
+    on_gone: Callable[[Slot], None],
+    begun: Callable[[Slot], None] = lambda _slot: None,
+) -> Slot:
+    """Make a slot that is ready and holds.
+
+    Parameters
+    ----------
+    making, mould
+        How, and for what.
+    on_gone, begun
+        Told of its end, and of its beginning, when it is not ready yet.
+
+    Raises
+    ------
+    SandboxError
+        If it does not start, or does not hold.
+    """
+    while True:
+        slot = making.slot(mould, on_gone)
+        begun(slot)
+        try:
+            await making.prove(slot)
+        except SandboxError as error:
+            slot.close()
+            if not making.adapt(error):
+                raise
+        except BaseException:
+            slot.close()
+            raise
+        else:
+            return slot
 
 
 class Turns:
@@ -133,18 +172,18 @@ class Slots:
         How slots are made.
     clock
         Time.
-    cores
+    usual
         How many programs run at once when all are quick.
     most
         How many slots there may be.
     """
 
-    def __init__(self, boundary: str, making: Making, clock: Clock, *, cores: int, most: int) -> None:
+    def __init__(self, boundary: str, making: Making, clock: Clock, *, usual: int, most: int) -> None:
         self._boundary = boundary
         self._making = making
         self._clock = clock
         self._most = most
-        self._turns = Turns(min(cores, most), most)
+        self._turns = Turns(min(usual, most), most)
         self._watchdog = Watchdog(clock, self._turns.slow)
         self._idle: dict[Mould, list[Slot]] = {}
         self._all: dict[Slot, Mould] = {}
@@ -247,14 +286,7 @@ class Slots:
             spare = next((slots for slots in self._idle.values() if slots), None)
             if spare is not None:
                 spare.pop(0).close()
-        slot = self._making.slot(mould, self._gone)
-        self._all[slot] = mould
-        try:
-            await self._making.prove(slot)
-        except BaseException:
-            slot.close()
-            raise
-        return slot
+        return await made(self._making, mould, self._gone, lambda slot: self._all.update({slot: mould}))
 
     def keep(self, slot: Slot, mould: Mould) -> None:
         """Take back a slot that nobody uses any more."""

@@ -38,8 +38,10 @@ USER: Final = 1_000
 
 PRELOADED: Final = (
     "collections", "functools", "itertools", "math", "re", "typing", "heapq", "bisect", "string", "random",
-    "copy", "operator", "json", "datetime", "decimal", "fractions", "statistics",
+    "copy", "operator",
 )  # fmt: skip
+"""What nearly every candidate imports: each further module costs every guest the copy of its pages."""
+
 JUDGES_PRELOADED: Final = ("guest.judge", "unittest", "math", "re", "typing", "random", "copy", "collections")
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
@@ -136,6 +138,7 @@ class House:
         self._own: dict[Slot, frozenset[int]] = {}
         self._dying: list[cgroups.Slot] = []
         self.proven: dict[str, str] = {}
+        self._proc = ["--proc", "/proc"]
 
     def _furnish(self) -> None:
         shutil.copytree(
@@ -247,7 +250,7 @@ class House:
         for name in _DEVICES:
             argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         argv += ["--symlink", "/box/shm", "/dev/shm", "--symlink", "/box/tmp", "/tmp", "--dir", "/box"]  # noqa: S108
-        argv += ["--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--"]
+        argv += [*self._proc, "--remount-ro", "/", "--chdir", "/", "--"]
         judging = mould.preload == "judge"
         settings: dict[str, Any] = {
             "control": control,
@@ -265,6 +268,17 @@ class House:
             *argv, str(Path(sys.executable).resolve()), "-P", "-S", "-B",
             "-c", _BOOT.format(paths=paths, settings=settings),
         ]  # fmt: skip
+
+    def adapt(self, error: SandboxError) -> bool:
+        """Whether another slot may start where this one did not: with the outer /proc, where parts of that are masked.
+
+        Containers mask parts of /proc, and then no fresh one may be mounted. The fork server needs one to map
+        its guests' users; they never see it, for it is covered before they run anything.
+        """
+        if "mount proc" not in error.cause:
+            return False
+        self._proc = ["--bind", "/proc", "/proc"]
+        return True
 
     async def prove(self, slot: Slot) -> None:
         """Wait until a slot is ready, and make sure that it holds.

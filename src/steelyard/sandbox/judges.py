@@ -26,7 +26,7 @@ from steelyard.clock import Clock, Seconds
 from steelyard.errors import SandboxError
 from steelyard.sandbox.boundary import Checks, Opinion
 from steelyard.sandbox.guest import frames
-from steelyard.sandbox.slot import Given, Guest, Slot, memory_file
+from steelyard.sandbox.slot import Given, Slot, memory_file
 
 PATIENCE_S: Final = 0.1
 """How long a candidate may keep its judge while another waits for one of the same suite."""
@@ -188,14 +188,17 @@ class Judges:
         mine: asyncio.Future[Judge | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(digest, deque()).append(mine)
 
+        timer = self._clock.call_later(PATIENCE_S, lambda: look())  # noqa: PLW0108 - it is bound below
+
         def look() -> None:
             nonlocal timer
+            if mine.done():  # and whoever waits has not heard of it yet
+                return
             if self._held_up(digest):
                 mine.set_result(None)
             else:
                 timer = self._clock.call_later(PATIENCE_S, look)
 
-        timer = self._clock.call_later(PATIENCE_S, look)
         try:
             return await mine
         except asyncio.CancelledError:
@@ -204,6 +207,10 @@ class Judges:
             raise
         finally:
             timer.cancel()
+            if mine in (waiting := self._waiting.get(digest, deque())):
+                waiting.remove(mine)
+            if not waiting:
+                self._waiting.pop(digest, None)
 
     def _held_up(self, digest: str) -> bool:
         """Whether every judge of a suite has had the same candidate for long."""

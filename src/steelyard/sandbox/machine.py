@@ -49,7 +49,7 @@ _CAPABILITIES: Final = {"SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21}
 _UNCONFINED: Final = (
     "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
     "--security-opt systempaths=unconfined; Kubernetes: seccompProfile: {type: Unconfined} and "
-    "procMount: Unmasked"
+    "procMount: Unmasked with hostUsers: false"
 )
 
 
@@ -255,7 +255,7 @@ def _namespaces() -> tuple[Fact, ...]:
         return (Fact("user namespaces", f"{what}: {failed}", ok=False, remedy=_namespace_remedy()),)
     proc = Fact("fresh /proc", "can be mounted", ok=True)
     if said.get("proc"):
-        remedy = "docker run --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked"
+        remedy = "docker run --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked with hostUsers: false"
         proc = Fact("fresh /proc", f"refused: {said['proc']}; the outer one is bound", None, remedy)
     return Fact("user namespaces", "an ordinary user gets one, and may mount in it", ok=True), proc
 

@@ -332,9 +332,12 @@ class Slot:
 
     def said(self) -> str:
         """What the slot's own processes wrote to standard error, its last line first of all."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError):
             self._stderr.seek(0)
             lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+            if lines and lines[-1].startswith('{"stage"'):  # the launcher's own words
+                told = json.loads(lines[-1])
+                return f"{told['stage']}: {told['error']}" + (f" ({told['remedy']})" if told["remedy"] else "")
             return "; ".join(reversed(lines[-3:])) or "it said nothing"
         return "it said nothing"
 

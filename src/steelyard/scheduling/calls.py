@@ -181,7 +181,8 @@ class AsyncCaller:
                 context.report(error.clocks)
             end = End.CUT if error.cause == "wall" else End.LOST
             cut = error.cause if end is End.CUT else None
-            failure = Failure(end, printable(error.cause), limit=cut, evidence=error.evidence)
+            words = printable(str(error.evidence.get("words", error.cause)))
+            failure = Failure(end, words, limit=cut, evidence=error.evidence)
         except (asyncio.CancelledError, KeyboardInterrupt, RunStoppedError):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it raises, exit() too, is data about its rollouts

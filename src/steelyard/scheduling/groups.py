@@ -438,6 +438,7 @@ class Scheduler:
         attempt = next(self._ids)
         failure = next((said for said in called.said if isinstance(said, Failure)), None)
         evidence = called.evidence
+        limit = (evidence or {}).get("limit") if failure is None else failure.limit
         if failure is not None:
             evidence = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
         self._batch.attempts.append(
@@ -448,8 +449,8 @@ class Scheduler:
                 called.rollouts[0].ordinal,
                 len(called.rollouts),
                 called.clocks,
-                End.FINISHED if failure is None else failure.end,
-                None if failure is None else failure.limit,
+                failure.end if failure is not None else End.FINISHED if limit is None else End.CUT,
+                limit,
                 evidence,
             )
         )

@@ -58,6 +58,8 @@ class Summary:
         Totals by verdict: `scored`, `abstained`, `unscored`.
     codes
         Scored rollouts without full marks, by code.
+    integrities
+        Scored rollouts whose code ran, by integrity: `isolated`, `cooperative`.
     whys
         Unscored rollouts, by boundary and cause.
     value_sum
@@ -83,6 +85,7 @@ class Summary:
 
     verdicts: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
+    integrities: Counter[str] = field(default_factory=Counter)
     whys: Counter[str] = field(default_factory=Counter)
     value_sum: float = 0.0
     sizes: Counter[int] = field(default_factory=Counter)
@@ -177,6 +180,7 @@ class Counting:
             self._highs[group] = max(values)
             summary.verdicts["scored"] += len(votes)
             summary.codes.update(codes)
+            summary.integrities.update(vote.integrity for vote in votes if vote.integrity is not None)
         if len(votes) < len(totals):
             self._see_the_silent(one)
             if dead(totals):

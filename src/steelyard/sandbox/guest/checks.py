@@ -347,7 +347,29 @@ def _needs(node: ast.AST, theirs: set[str], pytests: set[str], fixtures: set[str
     if isinstance(node, ast.ImportFrom) and node.module == "pytest":
         others = [alias.name for alias in node.names if alias.name not in _PYTEST]
         return f"`pytest.{others[0]}`" if others else None
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        return _equality_needs([node.left, *node.comparators], theirs)
+    if isinstance(node, ast.Call) and _call_name(node) in {"assertEqual", "assertNotEqual"}:
+        return _equality_needs(node.args[:2], theirs)
     return _call_needs(node, module) if isinstance(node, ast.Call) else None
+
+
+def _equality_needs(sides: list[ast.expr], theirs: set[str]) -> str | None:
+    """Objects that a call returned are equal to none that the tests made: that would be the candidate's word."""
+
+    def is_made(side: ast.expr) -> bool:
+        return isinstance(side, ast.Call) and (name := _call_name(side))[:1].isupper() and name in theirs
+
+    def is_returned(side: ast.expr) -> bool:
+        if not isinstance(side, ast.Call) or is_made(side):
+            return False
+        function = side.func
+        return isinstance(function, ast.Attribute) or (isinstance(function, ast.Name) and function.id in theirs)
+
+    made = next((side for side in sides if is_made(side)), None)
+    if made is None or not any(map(is_returned, sides)):
+        return None
+    return f"what a call returned is compared with `{ast.unparse(made)[:60]}`, by the candidate's own `__eq__`"
 
 
 def _class_needs(node: ast.ClassDef, theirs: set[str]) -> str | None:
