@@ -44,6 +44,17 @@ real = pytest.mark.needs("bubblewrap")
 HARMLESS = FakeBoundary(lambda _source, _times: answering("4", "9"))
 
 
+WRITING = """
+import os
+for fd in range(3, 256):
+    try:
+        os.write(fd, b'x' * 64)
+    except OSError:
+        pass
+os.closerange(0, 256)
+"""
+
+
 def codes(said):
     return [verdict.code for verdict in said]
 
@@ -166,7 +177,7 @@ class TestEachFormOfSuite:
     def test_the_share_of_checks_is_paid_where_it_is_asked_for(self, tests):
         half = "def f(x):\n    return 4\n"
         said = verdicts(
-            [RIGHT, half, WRONG, "def f(x):\n    import os\n    if x == 3: os._exit(0)\n    return 4\n"],
+            [RIGHT, half, WRONG, "def f(x):\n    import os\n    if x != 2: os._exit(0)\n    return 4\n"],
             tests=tests,
             share=True,
         )
@@ -239,7 +250,7 @@ ENDS = {
     },
     "idle": {
         "asleep": SLEEPING,
-        "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    while True: l.acquire()\n",
+        "in a deadlock": "import threading\ndef f(x):\n    l = threading.Lock()\n    while 1: l.acquire()\n",
         "in short sleeps": "import time\ndef f(x):\n    while True:\n        time.sleep(0.01)\n",
     },
     "memory": {
@@ -255,7 +266,7 @@ ENDS = {
     },
     "files": {
         "too many": "def f(x):\n    for i in range(10000):\n        open(f'/tmp/{i}', 'w').close()\n",
-        "too large": "def f(x):\n    with open('/tmp/a', 'wb') as h:\n        while True: h.write(b'x' * 100000)\n",
+        "too large": "def f(x):\n    h = open('/tmp/a', 'wb')\n    while True: h.write(b'x' * 100000)\n",
         "too many open": "def f(x):\n    kept = [open('/dev/null') for _ in range(10000)]\n",
     },
     "output": {
@@ -362,12 +373,10 @@ class TestTheIncentiveLaw:
 
     def test_a_saboteur_changes_no_siblings_verdict(self):
         saboteurs = [
-            "import os\nfor pid in range(1, 2000):\n    try: os.kill(pid, 9)\n    except OSError: pass\n" + RIGHT,
+            "import os\nfor pid in range(2, 2000):\n    try: os.kill(pid, 9)\n    except OSError: 0\n" + RIGHT,
             "import os\ndef f(x):\n    while True: os.fork()\n",
             "kept = []\nwhile True: kept.append(b'x' * (8 << 20))\n",
-            "import os\nfor fd in range(3, 256):\n    try: os.write(fd, b'x' * 64)\n    except OSError: pass\n"
-            + "os.closerange(0, 256)\n"
-            + RIGHT,
+            WRITING + RIGHT,
             "import sys\ndef f(x):\n    sys.setrecursionlimit(10**9)\n    return f(x + 1)\n",
         ]  # fmt: skip
         honest = [

@@ -170,7 +170,7 @@ class TestABoundaryThatDoesNotHoldIsRefused:
 
 @pytest.mark.needs("root")
 def test_it_holds_for_an_ordinary_user(tmp_path):
-    """The same Python in a mount namespace where `/root` may be passed, as somebody else, without a cgroup."""
+    """The same Python in a mount namespace where `/root` may be passed, as another user, without a cgroup."""
     if not (shutil.which("setpriv") and shutil.which("unshare")):
         pytest.skip("unshare and setpriv are util-linux's")
     Path(tmp_path).chmod(0o755)
@@ -245,7 +245,7 @@ class TestWhatIsRun:
             leaving = (
                 b"import os, time\nfor place in ('/tmp', '/dev/shm', '.', os.environ['HOME']):\n"
                 b"    open(place + '/left', 'w').write('x')\n"
-                b"if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)\n"
+                b"if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(9)\n    os._exit(0)\n"
             )
             assert (await boundary.run(Program("program", leaving), Limits())).code == 0
             (slot,) = boundary._open.slots._all

@@ -45,7 +45,8 @@ class Guest:
     def __init__(self, clock, started=0.0):
         self.clock, self.slot = clock, self
         self.asked, self.started, self.killed = clock.now(), started, None
-        self.outputs, self.cuts, self.closed, self.failed = [], [], 0, None
+        self.outputs, self.cuts, self.failed = [], [], None
+        self.closed = self.heard = 0
 
     def kill(self, limit=None):
         self.cuts.append(limit)
@@ -53,6 +54,9 @@ class Guest:
 
     def close(self):
         self.closed += 1
+
+    def listen(self):
+        self.heard += 1
 
 
 def watch(limits=LIMITS, *, waiting=lambda: False, started=0.0):

@@ -276,4 +276,6 @@ def _attempt(attempt: Attempt) -> str:
     written = {name: str(evidence.pop(name)) for name in ("stdout", "stderr") if name in evidence}
     seen = "".join(f"\n    {name.replace('_', ' ')}: {value}" for name, value in evidence.items() if value)
     said = "".join(f"\n    {name}:\n{indent(text.rstrip(), ' ' * 6)}" for name, text in written.items())
-    return f"  {attempt.part} try {attempt.ordinal + 1}{shared}: {attempt.end}{cut}; {clocks}{why}{seen}{said}"
+    return (
+        f"  {attempt.part} try {attempt.ordinal + 1}{shared}: {attempt.end}{cut}; {clocks}{why}{seen}{said}"
+    )

@@ -127,7 +127,9 @@ def read_recipe(
     if not parts:
         raise RefusedError("it has no part", where=name, remedy='write [[part]] and reward = "..." below it')
     place, provided = Path(folder), places or {}
-    made_of = [_part(entry, f"{name}: part {number}", place, provided) for number, entry in enumerate(parts, start=1)]
+    made_of = [
+        _part(entry, f"{name}: part {number}", place, provided) for number, entry in enumerate(parts, start=1)
+    ]
     by_name = {part.reward.name: part for part in made_of}
     bent_by = [
         _shape(entry, f"{name}: shape {number}", place, by_name)

@@ -1,9 +1,9 @@
 """The protocol of an isolation boundary: model-written code goes in, facts come out.
 
 A boundary runs *programs*. It knows no tests, no expected value and no verdict; it enforces limits, keeps
-clocks, and leaves nothing running. Programs wait for a slot inside it; that is `queued_s` in their clocks. What it raises is attributed: `RefusedError` when it does not hold on
-this machine, `SandboxError` when a program never started; everything after a program's first instruction
-is an `Execution`.
+clocks, and leaves nothing running. Programs wait for a slot inside it; that is `queued_s` in their clocks.
+What it raises is attributed: `RefusedError` when it does not hold on this machine, `SandboxError` when a
+program never started; everything after a program's first instruction is an `Execution`.
 """
 
 from __future__ import annotations

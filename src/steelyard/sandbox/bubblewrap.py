@@ -216,9 +216,7 @@ class Bubblewrap:
 class _Open:
     """What is open while a boundary is used in an event loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, house: House, clock: Clock, most: int | None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, house: House, clock: Clock, most: int | None) -> None:
         self.loop = loop
         self.house = house
         self.making = making = Making(house.slot, house.prove, house.usage, house.adapt)
@@ -254,7 +252,7 @@ class _Asking:
         self._answer.add_done_callback(lambda answer: self._answered(answer, guest))
 
     def _answered(self, answer: asyncio.Future[dict[str, Any]], guest: Guest) -> None:
-        """End the candidate; one that is gone for its judge has a moment to be gone for us, with its status."""
+        """End the candidate; one that is gone for its judge has a moment to end by itself, with a status."""
         gone = answer.exception() is None and answer.result().get("code") == "gone"
         if gone:
             self._clock.call_later(GONE_S, lambda: guest.kill("protocol"))

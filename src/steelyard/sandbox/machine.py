@@ -255,7 +255,10 @@ def _namespaces() -> tuple[Fact, ...]:
         return (Fact("user namespaces", f"{what}: {failed}", ok=False, remedy=_namespace_remedy()),)
     proc = Fact("fresh /proc", "can be mounted", ok=True)
     if said.get("proc"):
-        remedy = "docker run --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked with hostUsers: false"
+        remedy = (
+            "docker run --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked with "
+            "hostUsers: false"
+        )
         proc = Fact("fresh /proc", f"refused: {said['proc']}; the outer one is bound", None, remedy)
     return Fact("user namespaces", "an ordinary user gets one, and may mount in it", ok=True), proc
 

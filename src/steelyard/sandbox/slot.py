@@ -337,7 +337,9 @@ class Slot:
             lines = self._stderr.read().decode(errors="replace").strip().splitlines()
             if lines and lines[-1].startswith('{"stage"'):  # the launcher's own words
                 told = json.loads(lines[-1])
-                return f"{told['stage']}: {told['error']}" + (f" ({told['remedy']})" if told["remedy"] else "")
+                return f"{told['stage']}: {told['error']}" + (
+                    f" ({told['remedy']})" if told["remedy"] else ""
+                )
             return "; ".join(reversed(lines[-3:])) or "it said nothing"
         return "it said nothing"
 

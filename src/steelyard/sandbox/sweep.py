@@ -14,7 +14,6 @@ from pathlib import Path
 from steelyard.sandbox.cgroups import Places, remove
 from steelyard.sandbox.processes import owner
 
-
 PLACES = "cgroups"
 """The file in an owner's folder that lists where it makes cgroups."""
 

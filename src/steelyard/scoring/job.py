@@ -100,23 +100,19 @@ def score_file(
 
     Parameters
     ----------
-    file
-        JSON Lines, plain or `.gz`, or Parquet; `-` is standard input.
-    recipe
-        What to ask.
+    file, recipe
+        JSON Lines, plain or `.gz`, or Parquet, `-` is standard input; and what to ask.
     out
         Where the scored rows appear when all are judged; `.gz` is compressed, `.parquet` is Parquet.
     ledger
         Where the record is kept; `out` with `.ledger` appended if not given.
-    options
-        Everything else.
-    progress
-        Told how far it is, every chunk.
+    options, progress
+        Everything else; and who is told how far it is, every chunk.
 
     Raises
     ------
     RefusedError
-        Before anything is judged: the file, a column, the ledger or `out` cannot be used.
+        Before anything is judged: the file, a column, the ledger, `out` or a boundary cannot be used.
     RunStoppedError
         Later: the disk is full, or a reward cannot judge anything. The same call continues.
     """
@@ -125,8 +121,8 @@ def score_file(
     refuse_scheme(recipe, options.advantage)
     path = ledger_of(out) if ledger is None else Path(ledger)
     _refuse_mix_ups(file, out, path)
-    target = ScoredFile(out)
     _refuse_unattested(recipe)
+    target = ScoredFile(out)
     with ExitStack() as stack:
         record: Ledger | None = None
         if is_once(file):
@@ -144,15 +140,18 @@ def score_file(
         asyncio.run(judging.judge(_as_surveyed(source, found), progress))
         judging.of_the_batch()
         rows = scored_rows(record, run, recipe, found, options.advantage, keep=options.keep)
-        columns = partial(columns_out, record, run, found, options.keep)
-        _write(target, _counted(rows, found.rollouts, progress), columns)
+        _write(
+            target,
+            _counted(rows, found.rollouts, progress),
+            partial(columns_out, record, run, found, options.keep),
+        )
         record.forget_spool()
         return counting.finish(record, run)
 
 
 def _refuse_unattested(recipe: Recipe) -> None:
     """Have boundaries prove that they hold, before anything is read."""
-    proving = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
+    proving: list[Any] = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
 
     async def prove() -> None:
         for reward in proving:

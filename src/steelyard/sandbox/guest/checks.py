@@ -336,22 +336,27 @@ def _imported(tree: ast.AST, module: str) -> tuple[set[str], set[str]]:
 
 
 def _needs(node: ast.AST, theirs: set[str], pytests: set[str], fixtures: set[str], module: str) -> str | None:
-    if isinstance(node, ast.ClassDef):
-        return _class_needs(node, theirs)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        asked = [argument.arg for argument in node.args.args if argument.arg in _FIXTURES - fixtures]
-        mine = node.name.startswith("test") or node.name in fixtures
-        return f"the fixture `{asked[0]}`" if asked and mine else None
-    if isinstance(node, ast.Attribute):
-        return _attribute_needs(node, pytests)
-    if isinstance(node, ast.ImportFrom) and node.module == "pytest":
-        others = [alias.name for alias in node.names if alias.name not in _PYTEST]
-        return f"`pytest.{others[0]}`" if others else None
-    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        return _equality_needs([node.left, *node.comparators], theirs)
-    if isinstance(node, ast.Call) and _call_name(node) in {"assertEqual", "assertNotEqual"}:
-        return _equality_needs(node.args[:2], theirs)
-    return _call_needs(node, module) if isinstance(node, ast.Call) else None
+    match node:
+        case ast.ClassDef():
+            return _class_needs(node, theirs)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            asked = [argument.arg for argument in node.args.args if argument.arg in _FIXTURES - fixtures]
+            mine = node.name.startswith("test") or node.name in fixtures
+            why = f"the fixture `{asked[0]}`" if asked and mine else None
+        case ast.Attribute():
+            why = _attribute_needs(node, pytests)
+        case ast.ImportFrom(module="pytest"):
+            others = [alias.name for alias in node.names if alias.name not in _PYTEST]
+            why = f"`pytest.{others[0]}`" if others else None
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq()]):
+            why = _equality_needs([node.left, *node.comparators], theirs)
+        case ast.Call() if _call_name(node) in {"assertEqual", "assertNotEqual"}:
+            why = _equality_needs(node.args[:2], theirs)
+        case ast.Call():
+            why = _call_needs(node, module)
+        case _:
+            why = None
+    return why
 
 
 def _equality_needs(sides: list[ast.expr], theirs: set[str]) -> str | None:
@@ -364,12 +369,16 @@ def _equality_needs(sides: list[ast.expr], theirs: set[str]) -> str | None:
         if not isinstance(side, ast.Call) or is_made(side):
             return False
         function = side.func
-        return isinstance(function, ast.Attribute) or (isinstance(function, ast.Name) and function.id in theirs)
+        return isinstance(function, ast.Attribute) or (
+            isinstance(function, ast.Name) and function.id in theirs
+        )
 
     made = next((side for side in sides if is_made(side)), None)
     if made is None or not any(map(is_returned, sides)):
         return None
-    return f"what a call returned is compared with `{ast.unparse(made)[:60]}`, by the candidate's own `__eq__`"
+    return (
+        f"what a call returned is compared with `{ast.unparse(made)[:60]}`, by the candidate's own `__eq__`"
+    )
 
 
 def _class_needs(node: ast.ClassDef, theirs: set[str]) -> str | None:

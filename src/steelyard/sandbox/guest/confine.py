@@ -263,7 +263,7 @@ def _files(prepared: Prepared) -> None:
         mount.make()
     os.chdir(BOX)
     for folder in FOLDERS:
-        os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib is a heavy import for every guest
+        os.mkdir(folder, 0o700)
     os.chdir(FOLDERS[0])
 
 
@@ -278,7 +278,7 @@ def _landlock(prepared: Prepared) -> None:
 
 
 def _drop_capabilities(_prepared: Prepared) -> None:
-    # the bounding set stays: it only matters to an exec that gives capabilities, and no_new_privs forbids those
+    # the bounding set stays: it matters to an exec that gives capabilities, and no_new_privs forbids those
     syscalls.call(_CAPSET, _CAPABILITY_HEADER, _NO_CAPABILITIES)
     syscalls.call(_PRCTL, _SET_DUMPABLE, 0)
 

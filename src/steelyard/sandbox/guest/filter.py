@@ -46,7 +46,7 @@ timerfd_settime timerfd_gettime accept4 signalfd4 eventfd2 epoll_create1 dup3 pi
 pwritev rt_tgsigqueueinfo recvmmsg prlimit64 sendmmsg getcpu renameat2 getrandom execveat membarrier
 copy_file_range preadv2 pwritev2 statx rseq pidfd_send_signal pidfd_open close_range openat2 faccessat2
 epoll_pwait2 landlock_create_ruleset futex_waitv fchmodat2
-""".split()  # noqa: SIM905 - a list would take a line per name
+""".split()
 
 PRETEND = 0x00050000  # SECCOMP_RET_ERRNO without an error
 KILL, ALLOW = 0x80000000, 0x7FFF0000  # SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW

@@ -155,7 +155,7 @@ class _Decoder:
         return int(held, 16)
 
     def compared(self) -> None:
-        """Refuse what a set or dict could have to compare, in time that grows with the square of its digits."""
+        """Refuse what a set or dict may have to compare in time that grows with the square of its digits."""
         if self.huge and self.decimals:
             raise ValueError("a decimal beside a huge integer")
 

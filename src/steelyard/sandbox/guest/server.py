@@ -9,12 +9,13 @@ parent). When the control socket closes, everything here ends.
 
 from __future__ import annotations
 
-import os
-import struct
-
-import _signal
+import _signal  # type: ignore[import-not-found] - `signal` and `socket` would bring enum and selectors along
 import _socket
+import os
 import select
+import struct
+from contextlib import suppress
+from typing import Any
 
 from . import confine, frames, jobs
 from .control import (
@@ -42,18 +43,18 @@ _INT = struct.calcsize("i")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 
 
-def main(settings: dict) -> None:
+def main(settings: dict[str, Any]) -> None:
     """Serve until the control socket closes; never returns."""
-    os.environ.pop("LD_BIND_NOW", None)  # it has saved every guest some page faults, and is none of their business
+    os.environ.pop(
+        "LD_BIND_NOW", None
+    )  # it has saved every guest some page faults, and is none of their business
     control = _socket.socket(fileno=settings["control"])
     os.set_inheritable(settings["control"], False)
     for kind in NAMESPACES:  # a guest cannot see whose network it is without
         _seen[f"{kind}_namespace"] = os.readlink(f"/proc/self/ns/{kind}")
     for name in settings["preload"]:
-        try:
+        with suppress(ImportError):  # a guest that needs it will say so
             __import__(name)
-        except ImportError:
-            pass  # a guest that needs it will say so
     prepared = confine.prepare(settings["limits"])
     jobs.rehearse()
     _quiet()
@@ -101,7 +102,7 @@ class _Server:
                 _signal.pidfd_send_signal(watch, 9)
             return
         descriptors = struct.unpack(f"{len(extra[0][2]) // _INT}i", extra[0][2]) if extra else ()
-        given = dict(zip((bit for bit in KINDS if which & bit), descriptors))
+        given = dict(zip((bit for bit in KINDS if which & bit), descriptors, strict=True))
         try:
             pid = confine.clone(self._prepared)
         except confine.SetupError as error:
@@ -122,13 +123,13 @@ class _Server:
         self._poll.unregister(watch)
         os.close(watch)
         _pid, status, use = os.wait4(pid, 0)
-        self._tell(ENDED, guest, status, use.ru_utime, use.ru_stime, use.ru_maxrss * 1024)
+        self._tell(ENDED, guest, status, (use.ru_utime, use.ru_stime, use.ru_maxrss * 1024))
 
     def _tell(
-        self, kind: int, guest: int, status: int, user_s: float = 0.0, system_s: float = 0.0, peak: int = 0
+        self, kind: int, guest: int, status: int, use: tuple[float, float, int] = (0.0, 0.0, 0)
     ) -> None:
         try:
-            self._control.send(TELL.pack(kind, guest, status, user_s, system_s, peak))
+            self._control.send(TELL.pack(kind, guest, status, *use))
         except OSError:
             os._exit(0)
 
@@ -144,7 +145,7 @@ def _guest(prepared: confine.Prepared, given: dict[int, int], cpu_s: int, *, pro
         confine.enter(prepared, keep=kept, cpu_s=cpu_s)
         payload = _whole(given[PAYLOAD])
         os.close(given[PAYLOAD])
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the host must hear of it
+    except BaseException as error:
         text = f"{type(error).__name__}: {error}".encode("ascii", "backslashreplace")[:500].decode()
         frames.send(channel, b'["setup", "%s"]' % text.replace("\\", "/").replace('"', "'").encode())
         os._exit(SETUP_FAILED)
