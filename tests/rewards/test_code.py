@@ -373,7 +373,7 @@ class TestTheIncentiveLaw:
 
     def test_a_saboteur_changes_no_siblings_verdict(self):
         saboteurs = [
-            "import os\nfor pid in range(2, 2000):\n    try: os.kill(pid, 9)\n    except OSError: 0\n" + RIGHT,
+            "import os\nfor pid in range(2, 999):\n    try: os.kill(pid, 9)\n    except OSError: 0\n" + RIGHT,
             "import os\ndef f(x):\n    while True: os.fork()\n",
             "kept = []\nwhile True: kept.append(b'x' * (8 << 20))\n",
             WRITING + RIGHT,

@@ -245,7 +245,7 @@ class TestWhatIsRun:
             leaving = (
                 b"import os, time\nfor place in ('/tmp', '/dev/shm', '.', os.environ['HOME']):\n"
                 b"    open(place + '/left', 'w').write('x')\n"
-                b"if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(9)\n    os._exit(0)\n"
+                b"if os.fork() == 0:\n    os.setsid()\n    if not os.fork(): time.sleep(9)\n    os._exit(0)\n"
             )
             assert (await boundary.run(Program("program", leaving), Limits())).code == 0
             (slot,) = boundary._open.slots._all

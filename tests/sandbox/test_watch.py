@@ -243,6 +243,23 @@ class TestTheWatchdog:
         assert one.guest.cuts == ["setup"]
         assert "not confined" in one.guest.failed
 
+    def test_one_whose_use_cannot_be_read_loses_its_slot_and_the_others_are_watched_on(self, dog):
+        clock, _, watchdog = dog
+
+        class Gone(Using):
+            def cpu_s(self):
+                raise OSError("no such cgroup")
+
+        spinning = Using()
+        lost, ended = self.watched(clock, Gone()), self.watched(clock, spinning)
+        watchdog.add(lost)
+        watchdog.add(ended)
+        clock.tick(SLOW_S * 2)
+        assert lost.guest.closed
+        spinning.used_s = 9.0
+        clock.tick(SLOW_S)
+        assert ended.guest.cuts == ["cpu"]
+
     def test_a_closed_one_looks_at_nobody(self, dog):
         clock, told, watchdog = dog
         watchdog.add(self.watched(clock))

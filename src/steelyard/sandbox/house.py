@@ -293,22 +293,8 @@ class House:
         own = processes.tree(slot.pid) if cgroup is None else cgroup.pids()
         self._own[slot] = frozenset(own)
         facts = await slot.facts()
-        for fact, needed in {
-            **_REQUIRED,
-            "prefix": sys.base_prefix,
-            "version": " ".join(sys.version.split()),
-        }.items():
-            if facts.get(fact) != needed:
-                raise SandboxError(
-                    "sandbox:bubblewrap",
-                    f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {needed!r}",
-                )
-        for kind in NAMESPACES:
-            seen = facts.get(f"{kind}_namespace")
-            if seen in {None, str(Path(f"/proc/self/ns/{kind}").readlink())}:
-                raise SandboxError(
-                    "sandbox:bubblewrap", f"its {kind} namespace is {seen}, which is the host's own"
-                )
+        if (fault := _unproven(facts)) is not None:
+            raise SandboxError("sandbox:bubblewrap", fault)
         self.proven = dict(facts)
 
     def usage(self, slot: Slot) -> SlotUsage:
@@ -342,6 +328,19 @@ class House:
             cgroup.remove(within_s=0.3)
         self._dying.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _unproven(facts: Mapping[str, str]) -> str | None:
+    """Say which fact is not as it must be, if one is not."""
+    needed = {**_REQUIRED, "prefix": sys.base_prefix, "version": " ".join(sys.version.split())}
+    for fact, value in needed.items():
+        if facts.get(fact) != value:
+            return f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {value!r}"
+    for kind in NAMESPACES:
+        seen = facts.get(f"{kind}_namespace")
+        if seen in {None, str(Path(f"/proc/self/ns/{kind}").readlink())}:
+            return f"its {kind} namespace is {seen}, which is the host's own"
+    return None
 
 
 def _copied(bwrap: Path, folder: Path) -> Path:

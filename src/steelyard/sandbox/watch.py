@@ -174,16 +174,25 @@ class Watchdog:
     def _look(self) -> None:
         now, slow = self._clock.now(), 0
         for guest, watched in list(self._watched.items()):
-            guest.listen()
-            if guest.killed is not None:
-                if now - guest.killed > KILLED_S:
-                    guest.slot.close()
-            elif now - guest.asked > SLOW_S:
-                slow += 1
-                limit = watched.look(now)
-                if limit == "setup":
-                    guest.failed = f"it was not confined after {SETUP_S:g} s"
-                if limit is not None:
-                    guest.kill(limit)
+            try:
+                slow += self._looked(guest, watched, now)
+            except OSError:  # what counts its use is gone: nothing there can be held to a limit any more
+                guest.slot.close()
         self._slow(slow)
         self._timer = self._clock.call_later(TICK_S, self._look) if self._watched else None
+
+    def _looked(self, guest: Guest, watched: Watched, now: Seconds) -> bool:
+        """Look at one; whether it is slow."""
+        guest.listen()
+        if guest.killed is not None:
+            if now - guest.killed > KILLED_S:
+                guest.slot.close()
+            return False
+        if now - guest.asked <= SLOW_S:
+            return False
+        limit = watched.look(now)
+        if limit == "setup":
+            guest.failed = f"it was not confined after {SETUP_S:g} s"
+        if limit is not None:
+            guest.kill(limit)
+        return True

@@ -9,7 +9,8 @@ parent). When the control socket closes, everything here ends.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found] - `signal` and `socket` would bring enum and selectors along
+# `signal` and `socket` would bring enum and selectors along, and every guest would pay for their pages
+import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 import select
