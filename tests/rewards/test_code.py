@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -321,6 +322,19 @@ class TestEachLimitHasACode:
         if stdio:
             tests, noisy = [{"input": "2", "output": "x" * 5_000_000}], "print('x' * 5_000_000)"
         assert values(verdicts([noisy], tests=tests)) == [1.0]
+
+    def test_limits_have_their_codes_in_each_kind_of_suite(self):
+        programs = {
+            "cpu": "while True:\n    pass\n",
+            "idle": "import time\ntime.sleep(60)\n",
+            "memory": "kept = []\nwhile True:\n    kept.append(b'x' * (1 << 20))\n",
+            "processes": "import os\nwhile True:\n    os.fork()\n",
+            "files": "for n in range(10000):\n    open(f'/tmp/{n}', 'w').close()\n",
+        }
+        for tests in (JUDGED, [{"input": "", "output": "x"}]):
+            said = verdicts(list(programs.values()), tests=tests, limits=replace(SMALL, cpu_s=0.5))
+            assert codes(said) == list(programs), said
+            assert values(said) == [0.0] * len(programs)
 
     def test_a_flood_is_cut_in_each_kind_of_suite(self):
         flood = "while True:\n    print('x' * 1000)\n"

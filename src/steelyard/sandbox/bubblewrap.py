@@ -16,9 +16,9 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from steelyard.clock import Clock, SystemClock
 from steelyard.errors import SandboxError
@@ -41,9 +41,13 @@ JUDGES: Final = Mould(
 """What all judges of a slot may use together."""
 
 
+TRIES: Final = 3
+"""How often a program is started that does not begin."""
+
 GONE_S: Final = 1.0
 """How long a candidate that hung up on its judge may take to end; hanging up is no answer."""
 
+_T = TypeVar("_T")
 _NUMPY: Final = re.compile(rb"^[ \t]*(?:import|from)[ \t]+numpy\b", re.MULTILINE)
 
 
@@ -154,15 +158,17 @@ class Bubblewrap:
             stdin=program.stdin if apart else None,
             apart=apart,
         )
-        kept = limits.output_bytes if apart else limits.kept_bytes
-        execution = await self._opened().slots.run(
-            given,
-            limits,
-            begun,
-            kept_bytes=kept,
-            preload=self._preloaded(program.source),
+        execution = await _begun(
+            lambda anew: self._opened().slots.run(
+                given,
+                limits,
+                begun,
+                kept_bytes=limits.output_bytes if apart else limits.kept_bytes,
+                preload=self._preloaded(program.source),
+                fresh=anew,
+                urgent=urgent,
+            ),
             fresh=fresh,
-            urgent=urgent,
         )
         return replace(execution, replies=tuple(replies)) if replies else execution
 
@@ -170,6 +176,11 @@ class Bubblewrap:
         self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
     ) -> tuple[Execution, Opinion]:
         """Have a judge process check a candidate: see `steelyard.sandbox.boundary.Boundary`."""
+        return await _begun(lambda anew: self._checked(source, checks, limits, fresh=anew), fresh=fresh)
+
+    async def _checked(
+        self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool
+    ) -> tuple[Execution, Opinion]:
         opened = self._opened()
         asked = self._clock.now()
         judge = await opened.judges.take(checks, fresh=fresh)
@@ -270,6 +281,16 @@ class _Asking:
             return opinion_of(self._answer.result())
         except (ConnectionError, SandboxError) as error:
             return Opinion(lost=str(error))
+
+
+async def _begun(run: Callable[[bool], Awaitable[_T]], *, fresh: bool) -> _T:
+    """Try again in a new slot what never began there: it had no first draw that it could have spoilt."""
+    for _ in range(TRIES - 1):
+        try:
+            return await run(fresh)
+        except SandboxError:
+            fresh = True
+    return await run(fresh)
 
 
 def _header(mode: str, settings: Mapping[str, object]) -> bytes:
