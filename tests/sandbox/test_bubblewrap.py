@@ -116,12 +116,19 @@ class TestABoundaryThatDoesNotHoldIsRefused:
                 "its net namespace is net:",
             ),
             ("exit 0", "ended at its start"),
+            ('echo "bwrap: Can\'t mount proc on /newroot/proc" >&2; exit 1', "Can't mount proc"),
             ("echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", "Permission denied"),
             # what is asked to be isolated runs on the host: Python cannot be read there by whom root becomes,
             # or it can, and then sees what it must not
             ('while [ "$1" != -- ]; do shift; done; shift\nexec "$@"', ""),
         ],
-        ids=["with the network", "that ends", "without namespaces", "that isolates nothing"],
+        ids=[
+            "with the network",
+            "that ends",
+            "that never gets a proc",
+            "without namespaces",
+            "that isolates nothing",
+        ],
     )
     def test_a_bwrap(self, bwrap, script, seen):
         bwrap(script.replace("{bwrap}", str(BWRAP)))

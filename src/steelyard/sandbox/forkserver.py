@@ -92,6 +92,7 @@ async def made(
     SandboxError
         If it does not start, or does not hold.
     """
+    adapted = False
     while True:
         slot = making.slot(mould, on_gone)
         begun(slot)
@@ -99,8 +100,9 @@ async def made(
             await making.prove(slot)
         except SandboxError as error:
             slot.close()
-            if not making.adapt(error):
+            if adapted or not making.adapt(error):
                 raise
+            adapted = True
         except BaseException:
             slot.close()
             raise

@@ -360,7 +360,7 @@ def _needs(node: ast.AST, theirs: set[str], pytests: set[str], fixtures: set[str
 
 
 def _equality_needs(sides: list[ast.expr], theirs: set[str]) -> str | None:
-    """Objects that a call returned are equal to none that the tests made: that would be the candidate's word."""
+    """What a call returned equals no object that the tests made: that would be the candidate's word."""
 
     def is_made(side: ast.expr) -> bool:
         return isinstance(side, ast.Call) and (name := _call_name(side))[:1].isupper() and name in theirs
