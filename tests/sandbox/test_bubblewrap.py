@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from boundaries import JUDGED, RIGHT, SMALL, SNIPPET, group_of, in_a_loop, opened, scored
+from boundaries import JUDGED, RIGHT, SMALL, SNIPPET, group_of, in_a_loop, opened, row, scored
 from steelyard.errors import RefusedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Limits
-from steelyard.outcome import Scored
+from steelyard.outcome import Context, Scored
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.sandbox import house
 from steelyard.sandbox.boundary import Program
@@ -288,9 +288,6 @@ class TestWhatIsRun:
         reward = unit_tests(boundary, limits=SMALL)
 
         async def judge():
-            from boundaries import row
-            from steelyard.outcome import Context
-
             return await reward(row(RIGHT, tests), Context())
 
         try:
@@ -375,3 +372,20 @@ class TestWhatDiesUnderIt:
             verdict, attempts = await self.killed_once(boundary, tests, getattr(self, victim))
         assert verdict == Scored(1.0, integrity="isolated")
         assert attempts == [(False, SuspectError), (True, None)]
+
+    @in_a_loop
+    async def test_and_where_no_slot_starts_any_more_nobody_is_judged(self, monkeypatch):
+        async with opened(slots=2) as boundary:
+            reward = unit_tests(boundary, limits=SMALL)
+            await boundary.attest()
+            for slot in list(boundary._open.slots._all):
+                slot.close()
+            monkeypatch.setattr(house, "_REQUIRED", {**house._REQUIRED, "uid": "0"})
+            for tests in (SNIPPET, JUDGED):
+                with pytest.raises(SandboxError, match="uid is '1000' and must be '0'"):
+                    await reward(row(RIGHT, tests), Context())
+            assert boundary._open.slots._all == {}
+            monkeypatch.undo()
+            assert await reward(row(RIGHT, JUDGED), Context()) == Scored(1.0, integrity="isolated")
+            (group,) = await scored(reward, group_of(RIGHT))
+            assert group.totals[0].value == 1.0

@@ -221,9 +221,9 @@ class UnitTests:
         checks = Checks(suite.digest, suite.source, suite.entry_point, header)
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
         _tell(context, execution)
-        if opinion.code == "gone" or (opinion.lost is not None and execution.ended is not Ended.ENOUGH):
+        if opinion.code == "gone" or (opinion.lost is not None and execution.limit not in {None, "protocol"}):
             return self._ended(execution, "it ended before its tests did")
-        if opinion.lost is not None:
+        if opinion.lost is not None:  # with its judge a candidate ends, too, and that is not its doing
             raise SuspectError(
                 f"the judge was lost: {opinion.lost}", clocks=execution.clocks, evidence=execution.evidence
             )

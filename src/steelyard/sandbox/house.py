@@ -27,10 +27,14 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, guest, launch, processes
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.machine import NOBODY, find_bwrap, runtime_tree, survey
+from steelyard.sandbox.machine import find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
+
+FIRST_USER: Final = 0x70000000
+USERS: Final = 1 << 24
+"""Whom root becomes for a slot: nobody whom a machine knows; where so many users are not mapped, one that is."""
 
 USER: Final = 1_000
 """Who a candidate is inside."""
@@ -88,6 +92,13 @@ _REQUIRED: Final[Mapping[str, str]] = {
 """What a guest must see and be able to do, and nothing else."""
 
 _NUMBERS: Final = count(1)  # of all slots of this process: several boundaries may be open at once
+DESCRIPTORS: Final = 512
+"""Open files of a guest. Less than the 1,024 that a host usually has: what guests send one another over their sockets
+is counted together with what the host sends them, and each is refused at a limit of its own."""
+
+JUDGE_PROCESSES: Final = 16
+"""Processes of one judge; many live in one slot."""
+
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _GUEST: Final = "/steelyard/guest"
@@ -164,12 +175,12 @@ class House:
         SandboxError
             If it cannot be started.
         """
-        cgroup = None
+        cgroup, number = None, next(_NUMBERS)
         if self.places.mode != "none":
             try:
                 cgroup = cgroups.make(
                     self.places,
-                    self._named(next(_NUMBERS)),
+                    self._named(number),
                     memory_bytes=mould.memory_bytes,
                     processes=mould.processes + 8,  # those of the slot itself
                 )
@@ -183,7 +194,7 @@ class House:
             on_gone(slot)
 
         try:
-            slot = Slot(lambda control: self._command(control, mould, cgroup), self._clock, gone)
+            slot = Slot(lambda control: self._command(control, mould, cgroup, number), self._clock, gone)
         except SandboxError:
             if cgroup is not None:
                 cgroup.remove()
@@ -197,8 +208,10 @@ class House:
         self._dying.append(cgroup)
         self._dying = [one for one in self._dying if not one.remove(within_s=0.0)]
 
-    def _command(self, control: int, mould: Mould, cgroup: cgroups.Slot | None) -> Sequence[str]:
+    def _command(self, control: int, mould: Mould, cgroup: cgroups.Slot | None, number: int) -> Sequence[str]:
         root = os.geteuid() == 0
+        # a user for each slot: the machine counts pipes, signals and descriptors in flight for each user
+        user = FIRST_USER + (os.getpid() * 1_024 + number) % USERS
         places = [
             (str(self._folder / f"tree{number}") if root else str(tree.source), str(tree.target))
             for number, tree in enumerate(self._trees)
@@ -209,8 +222,8 @@ class House:
             "binds": [[str(tree.source), place] for tree, (place, _) in zip(self._trees, places, strict=True)]
             if root
             else [],
-            "uid": NOBODY if root else None,
-            "gid": NOBODY if root else None,
+            "uid": user if root else None,
+            "gid": user if root else None,
             "rlimits": {"STACK": [64 << 20, 64 << 20], "CORE": [0, 0]},
             "oom_score_adj": 500,
             "argv": self._argv(control, mould, places, counted=cgroup is not None),
@@ -259,9 +272,9 @@ class House:
                 "file_bytes": mould.file_bytes,
                 "files": mould.files,
                 "memory_bytes": None if counted else mould.memory_bytes,
-                "processes": mould.processes,
+                "processes": JUDGE_PROCESSES if judging else mould.processes,
                 "file_size": mould.output_bytes + 1,
-                "descriptors": 1_024,
+                "descriptors": DESCRIPTORS,
             },
         }
         return [

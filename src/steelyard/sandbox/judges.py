@@ -19,7 +19,6 @@ import secrets
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from steelyard.clock import Clock, Seconds
@@ -44,6 +43,9 @@ SERVES: Final = 500
 """Judges that a slot starts before another takes its place."""
 
 
+_SAYS: Final = 64 << 20  # what a judge may say in its life: a thousand answers of the longest kind
+
+
 class Judge:
     """A process that holds a suite."""
 
@@ -59,7 +61,7 @@ class Judge:
             }
             payload = frames.pack(json.dumps(header).encode(), checks.source)
             self.guest = slot.start(
-                Given(payload, cpu_s=1_000_000, reply_bytes=1 << 40, packets=True, phase=page)
+                Given(payload, cpu_s=1_000_000, reply_bytes=_SAYS, packets=True, phase=page)
             )
         finally:
             os.close(page)
@@ -102,13 +104,18 @@ class Judge:
         return self._answer
 
     def _hear(self, frame: bytes) -> None:
-        with suppress(ValueError, TypeError, AttributeError):
+        try:
             said = json.loads(frame)
-            answer = self._answer
-            if answer is not None and not answer.done() and said.get("nonce") == self._nonce:
-                answer.set_result(said)
-            elif said.get("ready") is False:
-                self._unfit = str(said.get("reason"))
+            answer, ready = self._answer, said.get("ready")
+        except (ValueError, AttributeError, RecursionError):
+            self.end()  # tests speak where only their judge should: it can be asked no more
+            return
+        if answer is not None and not answer.done() and said.get("nonce") == self._nonce:
+            answer.set_result(said)
+        elif ready is False:
+            self._unfit = str(said.get("reason"))[:300]
+        elif ready is not True:
+            self.end()
 
     def _gone(self, _gone: object) -> None:
         status = self.guest.status
@@ -159,6 +166,9 @@ class Judges:
             If none can be started.
         """
         digest = checks.digest
+        if fresh and self._slot is not None:  # after a failure, elsewhere
+            self._retiring.add(self._slot)
+            self._slot = None
         if not fresh:
             judge = self._free(digest)
             if judge is None and digest in self._busy:

@@ -47,9 +47,8 @@ _RUNTIMES: Final = {
 }
 _CAPABILITIES: Final = {"SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21}
 _UNCONFINED: Final = (
-    "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--security-opt systempaths=unconfined; Kubernetes: seccompProfile: {type: Unconfined} and "
-    "procMount: Unmasked with hostUsers: false"
+    "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined; Kubernetes: "
+    "seccompProfile: {type: Unconfined}"
 )
 
 

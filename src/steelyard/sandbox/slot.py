@@ -26,6 +26,7 @@ BOOT_S: Final = 30.0
 """A slot that is not ready by then is not coming; an idle machine takes a fifth of a second."""
 
 _READ: Final = 1 << 18
+_READS: Final = 8  # at most at one time; what a socket holds of a guest that is gone is less
 
 
 class Given(NamedTuple):
@@ -104,9 +105,8 @@ class Guest:
             asyncio.get_running_loop().remove_reader(self.channel.fileno())
 
     def read(self) -> None:
-        """Take what has arrived on its channel."""
-        data = b"more"
-        while data:
+        """Take what has arrived on its channel; not all of it if it is much, for others wait, too."""
+        for _ in range(_READS):
             try:
                 data = self.channel.recv(_READ)
             except (BlockingIOError, InterruptedError):
@@ -122,7 +122,9 @@ class Guest:
             except ValueError:
                 self.kill("protocol")
                 data = b""
-        self._deaf()
+            if not data:
+                self._deaf()
+                return
 
     def _take(self, frame: bytes) -> None:
         if self._packets or self.started is not None:
@@ -153,12 +155,14 @@ class Guest:
         """Note that it is gone; `None` if nobody knows how."""
         if self.gone.done():
             return
-        self.read()  # what it sent before it ended
-        self._deaf()
-        self.channel.close()
-        self.status, self.cpu_s, self.ended = status, cpu_s, self.slot.clock.now()
-        with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it whoever waited
-            self.gone.set_result(None)
+        try:
+            self.read()  # what it sent before it ended
+        finally:
+            self._deaf()
+            self.channel.close()
+            self.status, self.cpu_s, self.ended = status, cpu_s, self.slot.clock.now()
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it whoever waited
+                self.gone.set_result(None)
 
     def close(self) -> None:
         """Give back what holds its output."""
