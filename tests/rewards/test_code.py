@@ -33,7 +33,7 @@ from boundaries import (
 from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, End, Scored, Unscored
-from steelyard.rewards import builtin
+from steelyard.rewards import builtin, hearing
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.hearing import TableHearing, report_in, told_code
 from steelyard.rewards.suites import compile_suite
@@ -174,7 +174,12 @@ class TestEachFormOfSuite:
 
         assert values(asyncio.run(main())) == [1.0, 0.0]
 
-    @pytest.mark.parametrize("tests", [SNIPPET, JUDGED])
+    TWO_FOR_A_JUDGE = (
+        "import random\nfrom candidate import f\nx = random.Random(1).randint(3, 9)\n\n"
+        "def test_two():\n    assert f(2) == 4\n\ndef test_more():\n    assert f(x) == x * x\n"
+    )
+
+    @pytest.mark.parametrize("tests", [SNIPPET, TWO_FOR_A_JUDGE], ids=["table", "judge"])
     def test_the_share_of_checks_is_paid_where_it_is_asked_for(self, tests):
         half = "def f(x):\n    return 4\n"
         said = verdicts(
@@ -597,6 +602,14 @@ class TestWhatIsHeard:
     def test_nothing_but_the_right_values_is_a_pass(self, frames):
         said = self.hear(*frames).said()
         assert said is None or said[0] < 2
+
+    def test_an_error_of_ours_in_comparing_is_no_fault_of_the_candidate(self, monkeypatch):
+        """It is raised, and tried again: a floor would say of the completion what is true of us."""
+        monkeypatch.setattr(hearing, "judge_check", None)
+        heard = self.hear(b'["loaded"]', b'["r",0,[["v",4],["v",9]]]', b'["done"]')
+        assert heard.fault is None
+        with pytest.raises(TypeError):
+            heard.said()
 
     def test_one_that_fails_is_enough_unless_the_share_is_paid(self):
         frames = (b'["loaded"]', b'["r",0,[["v",5]]]', b'["r",1,[["v",9]]]', b'["done"]')

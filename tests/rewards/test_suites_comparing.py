@@ -1,8 +1,10 @@
 """A check in a table agrees with Python's own assert, and no value that comes back is costly."""
 
+import contextlib
 import json
 import math
 import time
+import tracemalloc
 from collections import deque
 from copy import deepcopy
 from decimal import Decimal
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from steelyard.rewards.suites import Raised, Value, compile_suite, encode_calls, judge, same_output
 from steelyard.rewards.suites.comparing import shown
+from steelyard.rewards.suites.operations import OPERATIONS
 from steelyard.sandbox.guest.codec import Opaque, decode
 
 
@@ -188,6 +191,16 @@ HUGE = (1 << 4_000_000) + 1
         ("assert f() == 1", [HUGE]),
         ("assert f() < 0.5", [HUGE]),
         ("assert f() == [1]", [list(range(400_000))]),
+        ("assert f().count('a') == 1", [range(10**18)]),
+        ("assert f()[0] == f().count('a')", [[1], range(10**18)]),
+        ("assert f() * f() == f() * f()", [["x" * 1_000_000], 10**6, ["x" * 1_000_000], 10**6]),
+        ("assert f().rfind(f()) == 1", ["a" * 1_000_000, "b" + "a" * 500_000]),
+        ("assert f().strip(f()) == 'a'", ["a" * 1_000_000, "b" * 1_000_000 + "a"]),
+        ("assert f().split() == ['a']", ["ab " * 3_000_000]),
+        ("assert ['a', 'b'].index(f()) == 0", ["ab " * 3_000_000]),
+        ("assert {'a': 1}[f()] == 1", ["ab " * 3_000_000]),
+        ("assert range(9)[f()] == 1", [range(1 << 63)]),
+        ("import pytest\nassert f() == pytest.approx(1000, rel=f())", [1, "x" * 8_000_000]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -195,6 +208,25 @@ def test_hostile_values_are_compared_at_once_and_fail(tests, values):
     started = time.process_time()
     assert not any(passed(tests, *values))
     assert time.process_time() - started < 5  # done in earnest, these take minutes
+
+
+LAZY = range(3 * 10**7)
+
+
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+def test_no_operation_walks_through_a_range_that_a_candidate_returned(operation):
+    started = time.process_time()
+    for operands in ((LAZY,), (LAZY, LAZY), ("a", LAZY), (LAZY, "a"), ({1, 2}, LAZY), ([LAZY, LAZY],)):
+        with contextlib.suppress(Exception):
+            OPERATIONS[operation](*operands)
+    assert time.process_time() - started < 0.3  # one walk takes more
+
+
+def test_values_are_looked_through_once_however_many_checks_read_them():
+    suite = compile_suite("r = f()\n" + "assert abs(r[0] - 1) < 0.5\n" * 400)
+    started = time.process_time()
+    assert all(checked.passed for checked in judge(suite.table, [Value([1] * 1_000_000)]))
+    assert time.process_time() - started < 2  # 400 walks take 30 s
 
 
 def test_arrays_do_not_broadcast_on_the_host():
@@ -249,3 +281,14 @@ def test_calls_are_written_as_their_process_reads_them():
 def test_outputs_are_the_same_words_in_the_same_order(expected, got, right):
     assert same_output(expected, got) is right
     assert same_output(got, expected) is right
+
+
+def test_outputs_are_compared_a_word_at_a_time():
+    long = "ab " * 100_000
+    tracemalloc.start()
+    try:
+        assert same_output(long, long + "\n")
+        assert not same_output("ab ab", long)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(long)  # all words at once take 17 times the text
+    finally:
+        tracemalloc.stop()

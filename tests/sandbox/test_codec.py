@@ -27,7 +27,7 @@ HASHABLE = st.recursive(
     | st.datetimes().map(lambda moment: moment.replace(fold=0))
     | st.dates()
     | st.timedeltas()
-    | st.builds(range, st.integers(), st.integers(), st.integers(1, 9)),
+    | st.builds(range, st.integers(-(2**63), 2**63), st.integers(-(2**63), 2**63), st.integers(1, 9)),
     lambda inner: st.lists(inner, max_size=4).map(tuple) | st.frozensets(inner, max_size=4),
     max_leaves=12,
 )
@@ -169,6 +169,31 @@ def test_numpys_scalars_are_plain_and_arrays_keep_shape_and_type():
         codec.decode(b'{"n":["<f9999999",[1],[1.0]]}')
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        ["<U9", [300], ["x" * 1_000_000, *[""] * 299]],
+        ["<U9", [1], [7]],
+        ["<f8", [10**9], [{"r": [0, 10**9, 1]}]],
+        ["<f8", [1], ["1.0"]],
+        ["<f8", [2], [{"n": ["<f8", [1], [1.0]]}, {"n": ["<f8", [1], [1.0]]}]],
+        ["<c16", [600_000], [0] * 600_000],
+    ],
+    ids=range(6),
+)
+def test_an_array_takes_no_more_memory_than_its_text_may(held):
+    pytest.importorskip("numpy")
+    with pytest.raises(ValueError, match="array"):
+        codec.decode(codec.dumps({"n": held}))
+
+
+def test_what_the_reader_would_refuse_leaves_as_an_opaque_value():
+    np = pytest.importorskip("numpy")
+    texts = np.broadcast_to(np.array("x" * 1_000_000), 300)
+    for value in (texts, range(1 << 65), range(0, 9, 1 << 70), Decimal("1." + "1" * 70_000)):
+        assert codec.encode([value]).startswith(b'[{"o":'), type(value)
+
+
 def nested(depth: int) -> object:
     value: object = 1
     for _ in range(depth):
@@ -202,13 +227,17 @@ PRIME = 2**61 - 1
         b"[" + b"[]," * 700_000 + b"[]]",
         b'{"q":["0x1' + b"1" * 100_000 + b'","0x3"]}',
         b'{"D":"1e999999999"}',
+        b'{"D":"1.' + b"0" * 70_000 + b'1"}',
+        b'{"r":[0,{"i":"0x' + b"f" * 2_000_000 + b'"},{"i":"0x' + b"7" * 1_000_000 + b'"}]}',
+        b'{"r":[0,{"i":"0x1ffffffffffffffff"},1]}',
+        b'{"r":[0,1]}',
         b'{"s":[[1]]}',
         b'{"R":1}',
         b"NaN",
         b"1 2",
         b'{"t":[1],"s":[2]}',
     ],
-    ids=range(12),
+    ids=range(16),
 )
 def test_a_text_that_would_cost_or_mislead_is_refused(text):
     with pytest.raises(ValueError):  # noqa: PT011

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -149,6 +150,7 @@ def slot_command() -> list[str]:
 @pytest.fixture(scope="module")
 def slot() -> Iterator[Slot]:
     slot = Slot()
+    slot.run("")  # all its own processes are there before a test begins
     yield slot
     slot.close()
 
@@ -235,6 +237,14 @@ HONEST = {
         server = socket.socket(socket.AF_UNIX); server.bind("name"); server.listen()
         client = socket.socket(socket.AF_UNIX); client.connect("name"); client.send(b"x")
         print(server.accept()[0].recv(1) == b"x" and bool(socket.socketpair()))""",
+    "locks of its own files": """
+        import fcntl, sqlite3
+        with open("lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX); fcntl.lockf(file, fcntl.LOCK_EX)
+        for _ in range(2):
+            with sqlite3.connect("data") as base:
+                base.execute("create table if not exists t (x)"); base.execute("insert into t values (1)")
+        print(base.execute("select count(*) from t").fetchall() == [(2,)])""",
     "its own person and limits": """
         import os, resource, threading
         resource.prlimit(0, resource.RLIMIT_NOFILE, (32, 64))
@@ -282,6 +292,9 @@ REFUSED = {
     "the server's environment": ('attempt(lambda: os.open("/proc/1/environ", os.O_RDONLY))', "ENOENT"),
     "its own /proc": ('attempt(lambda: os.open("/proc/self/maps", os.O_RDONLY))', "ENOENT"),
     "the server's descriptors": ("attempt(lambda: [os.fstat(n) for n in range(3, 64)])", "EBADF"),
+    "what others do with a file": ('call("inotify_init1", 0)', "EPERM"),
+    "a notice of it": ('call("fcntl", os.open("/usr", os.O_RDONLY), 1026, 1)', "EPERM"),
+    "a lease": ('call("fcntl", os.open("/box/work/main.py", os.O_RDONLY), 1024, 0)', "EPERM"),
     "a higher limit": ("attempt(lambda: __import__('resource').setrlimit(6, (999, 999)))", "ValueError"),
 }
 
@@ -302,6 +315,25 @@ def test_a_guest_cannot_reach(slot, what):
 def test_the_descriptors_named_stay_open_and_no_others(slot):
     done = slot.run(f"{HELPERS}\nprint([n for n in range(2000) if libc.fcntl(n, 1) != -1])")
     assert done.output.strip() == "[0, 1, 2, 700]"
+
+
+def test_no_lock_of_a_guests_is_seen_by_others(slot):
+    lock = """import fcntl, struct
+file = os.open(os.__file__, os.O_RDONLY)
+fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+for command in (fcntl.F_SETLK, fcntl.F_OFD_SETLK):
+    fcntl.fcntl(file, command, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+print("locked", flush=True)
+"""
+    ask = """
+asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+print(struct.unpack_from("h", fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] == fcntl.F_UNLCK)
+"""
+    hold, look = f"{HELPERS}{lock}", f"{HELPERS}import time; time.sleep(0.2)\n{lock}{ask}"
+    held, seen = slot.run_together(f"{hold}\nimport time; time.sleep(0.6)", look)
+    assert (held.output, seen.output) == ("locked\n", "locked\nTrue\n")
+    with Path(os.__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_guest_cannot_signal_the_server_or_its_group(slot):
@@ -391,7 +423,7 @@ def test_the_facts_of_a_guest_are_the_required_ones(slot):
         | {
             **dict.fromkeys(("uid", "gid"), str(UID)),
             **dict.fromkeys(("pid", "no_new_privs"), "1"),
-            **dict.fromkeys(("cap_eff", "cap_bnd", "dumpable"), "0"),
+            **dict.fromkeys(("cap_eff", "dumpable"), "0"),
             **dict.fromkeys(("network_socket", "new_user_namespace", "ptrace", "proc_processes"), "no"),
             **dict.fromkeys(
                 (

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 
 import pytest
 from guest_runs import Judge, nursery  # noqa: F401 (the fixture)
 
+from boundaries import RIGHT as RIGHT_SQUARE
+from boundaries import SMALL, in_a_loop, opened
+from steelyard.execution import Limits
+from steelyard.sandbox import judges
+from steelyard.sandbox.boundary import Checks
 from steelyard.sandbox.guest import checks, standin
 
 
@@ -152,6 +159,32 @@ def test_for_a_share_the_suite_goes_on_after_false_checks_and_exceptions(judge):
     for source in ("def f(x): return x + 1 if x != 2 else 0", "def f(x): return {1: 2, 3: 4}[x]"):
         got = one(source)
         assert (got["planned"], got["passed"]) == (3, 2)
+
+
+LOOP = (
+    "import pytest, unittest\nfrom candidate import f\n"
+    "def test_sum(): assert sum(f(3)) == 6\n"
+    "def test_each():\n    for v in f(3): {check}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "assert v >= 0",
+        "unittest.TestCase().assertGreaterEqual(v, 0)",
+        "pytest.raises(ZeroDivisionError, lambda: 1 / v)",
+    ],
+)
+def test_a_check_in_a_loop_over_what_the_candidate_returned_counts_once(judge, check):
+    one = judge(LOOP.format(check=check), share=True)
+    counted = [
+        (got["planned"], got["passed"])
+        for got in map(one, ("def f(x): return [0]", "def f(x): return [0] * 5000"))
+    ]
+    assert counted == [(2, 1), (2, 1)]
+    half = one("def f(x): return [6] * 3 + [0] * 9 + [-1]")
+    assert half["passed"] < half["planned"] == 2
 
 
 def test_a_candidate_leaves_nothing_behind_for_the_next(judge):
@@ -318,8 +351,51 @@ def test_calls_that_wait_for_one_another_without_end_are_cut(judge):
 
 def test_a_judge_that_is_made_to_spin_is_ended_by_the_kernel(tmp_path):
     one = Judge(tmp_path, "while f(1): pass\nassert f(2)", cpu_s=0.2)
-    assert one("def f(x): return True") == {"code": "judge", "status": -27}
+    assert one("def f(x): return True") == {"code": "judge", "status": 128 + signal.SIGPROF}
     one.close()
+
+
+@pytest.mark.needs("bubblewrap")
+@pytest.mark.parametrize(
+    "spins", ["for i in range(f(2)): pass", "assert 10 ** (f(2) // 10) == 1"], ids=["in Python", "in C"]
+)
+@in_a_loop
+async def test_it_is_ended_as_well_where_it_is_the_first_of_its_namespace(monkeypatch, spins):
+    monkeypatch.setattr(judges, "CPU_S", 1)
+    tests = f"from candidate import f\n{spins}\nassert f(3) == 9\n"
+    async with opened(slots=2) as boundary, asyncio.timeout(15):
+        _, opinion = await boundary.check(
+            b"def f(x): return 10**9", Checks("spins", tests.encode()), Limits(wall_s=60.0, idle_s=60.0)
+        )
+    assert opinion.lost == f"it ended with wait status {128 + signal.SIGPROF << 8}"
+
+
+STARTS = """
+import os, time
+from candidate import f
+def alone():
+    try:
+        os.kill(-1, 0)
+    except ProcessLookupError:
+        return True
+assert f(2) == 4 and alone()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+    time.sleep(600)
+assert not alone()
+"""
+
+
+@pytest.mark.needs("bubblewrap")
+@in_a_loop
+async def test_what_the_tests_start_ends_with_the_verdict():
+    async with opened(slots=2) as boundary:
+        for _ in range(3):
+            _, opinion = await boundary.check(RIGHT_SQUARE.encode(), Checks("starts", STARTS.encode()), SMALL)
+            assert (opinion.code, opinion.passed, opinion.lost) == (None, 2, None)
+        (judge,) = boundary._open.judges._idle
+        assert judge.served == 3
 
 
 LOOKS = """
@@ -338,6 +414,78 @@ def test_of_the_tests_a_candidate_sees_only_what_it_was_given(judge, at, name):
     one = judge(tests)
     assert one(LOOKS.format(at=1, name="shown"))["code"] is None
     assert one(LOOKS.format(at=at, name=name))["code"] == "protocol"
+
+
+MOCK = "from unittest import mock\nm = mock.MagicMock()\nf(m)\nm.assert_called_once_with(42)"
+BOX = """
+class Box:
+    limit = 3
+    __slots__ = ("__dict__", "kept")
+    def __init__(self):
+        self.saved, self.check, self.next = [], lambda: self.saved == [42], None
+        self.kept = 0
+    def ok(self): return self.saved == [42]
+    def assert_ok(self): assert self.saved == [42]
+    @property
+    def full(self): return self.saved == [42]
+"""
+CASE = (
+    "import unittest\nclass T(unittest.TestCase):\n    def setUp(self): self.x = 1\n"
+    "    def test(self):\n        f(self)\n        self.assertEqual([1], [f(3)])\n"
+)
+PROPERTY = (
+    "from unittest import mock\nm = mock.Mock(price=3)\n"
+    "type(m).tax = mock.PropertyMock(return_value=4)\nassert f(m) == 7"
+)
+COUNTER = (
+    "class It:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n"
+    "        self.n += 1\n        return self.n\nassert f(It()) == (1, 1)"
+)
+FORGED = [
+    (MOCK, "m.assert_called_once_with = lambda *a, **k: None"),
+    (MOCK, "m.configure_mock(assert_called_once_with=lambda *a, **k: None)"),
+    (MOCK, "m.call_args = 42"),
+    (MOCK, "m(42), m.reset_mock"),
+    (MOCK, "m.mock_calls"),
+    (MOCK, "m.child.return_value"),
+    (MOCK.replace("MagicMock()", "AsyncMock()"), "m.await_args"),
+    (BOX + "b = Box()\nf(b)\nassert b.ok()", "m.ok = lambda: True"),
+    (BOX + "b = Box()\nf(b)\nassert b.ok()", "m.ok = m.assert_ok"),
+    (BOX + "b = Box()\nf(b)\nassert b.check()", "m.check = 3"),
+    (BOX + "b = Box()\nf(b)\nb.assert_ok()", "m.assert_ok = 3"),
+    (BOX + "b = Box()\nf(b)\nb.assert_fine()", "m.assert_fine = 3"),
+    (BOX + "b = Box()\nf(b)\nassert b.next", "m.next = type('Own', (), {})()"),
+    (BOX + "b = Box()\nf(b)\nassert b.next", "m.next = [lambda: True]"),
+    (CASE, "m.assertEqual = lambda *a: None"),
+    (CASE, "m.addTypeEqualityFunc(list, lambda *a: None)"),
+    (CASE, "m.longMessage = False"),
+    ("import io\nb = io.StringIO()\nf(b)\nassert b.getvalue() == 'x'", "m.getvalue = lambda: 'x'"),
+]
+
+
+@pytest.mark.parametrize(("tests", "does"), FORGED, ids=[does for _, does in FORGED])
+def test_what_the_tests_check_with_is_not_the_candidates_to_read_or_replace(judge, tests, does):
+    got = judge(f"from candidate import f\n{tests}")(f"def f(m):\n    if type(m) is not int: {does}")
+    assert (got["code"], got["passed"]) == ("protocol", 0)
+
+
+@pytest.mark.parametrize(
+    ("tests", "does"),
+    [
+        (MOCK, "m(42)"),
+        (MOCK.replace("m.assert", "m.api.send.assert"), "m.api.send(42)"),
+        (PROPERTY, "return m.price + m.tax"),
+        (BOX + "b = Box()\nf(b)\nassert b.ok() and b.check() and b.full", "m.saved = [42]"),
+        (BOX + "b = Box()\nf(b)\nassert b.limit == b.kept == 5", "m.limit = m.kept = 5"),
+        (BOX + "b = Box()\nb.next = Box()\nf(b)\nassert b.next.next is b", "m.next.next = m"),
+        (CASE, "return m.x if not isinstance(m, int) else 1"),
+        ("import io\nb = io.StringIO()\nf(b)\nassert b.getvalue() == 'x'", "m.write('x')"),
+        (COUNTER, "return next(m), m.n"),
+    ],
+)
+def test_what_a_candidate_needs_of_an_object_of_the_tests_it_may_use(judge, tests, does):
+    got = judge(f"from candidate import f\n{tests}")(f"def f(m): {does}")
+    assert (got["code"], got["reason"]) == (None, "")
 
 
 def test_a_frame_of_a_generator_of_the_tests_is_out_of_reach(judge):
@@ -399,6 +547,12 @@ def test_the_page_is_quiet_when_a_verdict_is_out(judge):
         ("import inspect\nassert 'for' not in inspect.getsource(f)", "`getsource` looks into"),
         ("from unittest import mock\nwith mock.patch('candidate.g'): assert f()", "it patches `candidate.g`"),
         ("import sys, io\nsys.stdout = io.StringIO()", "`sys.stdout` is the candidate's own"),
+        ("from candidate import f, Point\nassert f(1) == Point(1)", "compared with `Point(1)`, by the"),
+        (
+            "from candidate import Point, f\nclass T:\n    def test(self): self.assertEqual(Point(1), f(1))",
+            "line 3: what a call returned is compared with `Point(1)`",
+        ),
+        ("from candidate import f, Point\nassert Point(1) == Point(1) and f(1) == 2", None),
         *((tests, None) for tests in SUITES.values()),
     ],
 )

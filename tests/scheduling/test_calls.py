@@ -108,6 +108,18 @@ def test_queued_and_service_are_two_clocks():
     assert (second.clocks.queued_s, second.clocks.service_s) == (3.0, 0.5)
 
 
+def test_the_wait_for_a_boundarys_slot_is_queueing_and_no_service():
+    clock = FakeClock()
+
+    async def ask(_rollout, context):
+        clock.tick(3.0)
+        context.report(Clocks(queued_s=2.0))
+        return 1.0
+
+    (attempt,) = judged(groups_of(1), Double(ask), clock=clock).attempts
+    assert (attempt.clocks.queued_s, attempt.clocks.service_s) == (2.0, 1.0)
+
+
 def test_a_boundarys_clocks_reach_the_attempt_also_when_the_rollout_was_scored():
     async def ask(_rollout, context):
         context.report(Clocks(spawn_s=0.1, wall_s=2.0, cpu_s=1.5, queued_s=99.0, censored=True))

@@ -1,9 +1,7 @@
 """`steelyard serve` of a recipe that runs code: the same verdicts, and nothing left when it ends."""
 
-import json
-
 import pytest
-from serving import command, served
+from serving import served
 
 from boundaries import JUDGED, RIGHT, SNIPPET, WRONG
 from steelyard.sandbox.processes import tree
@@ -14,8 +12,8 @@ pytest.importorskip("httpx")
 
 
 def test_posted_code_is_judged_behind_the_boundary_again_and_again(tmp_path):
-    with served(tmp_path, "tests", code={"boundary": "bubblewrap", "cpu_s": 1.0}) as server:
-        for tests in (SNIPPET, JUDGED) * 2:
+    with served(tmp_path, "tests", code={"boundary": "bubblewrap", "cpu_s": 0.4}) as server:
+        for tests in (SNIPPET, JUDGED):
             rows = [
                 {"prompt": "?", "completion": code, "tests": tests}
                 for code in (RIGHT, WRONG, "while True: pass")
@@ -34,4 +32,3 @@ def test_posted_code_is_judged_behind_the_boundary_again_and_again(tmp_path):
         reloaded = server.reload()
         assert reloaded.status_code == 200, reloaded.text + server.said()
         assert server.values({"prompt": "?", "completion": RIGHT, "tests": SNIPPET}) == [1.0]
-    assert json.dumps(command("tests"))

@@ -1,7 +1,8 @@
 """What a candidate says of its calls, heard as it comes, and judged as soon as it can be.
 
 Everything here is read from a process that the candidate owns: a message that is malformed, surplus or
-early is its failure, and costs no more than its length.
+early is its failure, and costs no more than its length. Nothing is read after the first such message, and
+each of the others brings an outcome, so there are no more of them than calls, a beginning and an end.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from steelyard.errors import printable
 from steelyard.rewards.suites import Checked, Outcome, Raised, Table, Value
-from steelyard.rewards.suites.comparing import judge_check, leaves
+from steelyard.rewards.suites.comparing import Seen, judge_check, leaves
 from steelyard.sandbox import Opinion
 from steelyard.sandbox.guest import codec
 
+_NO_ANSWER: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _EXHAUSTED: Final = (
     ("memory", re.compile(r"\bMemoryError\b|Errno 12\b")),
     ("threads", re.compile(r"can't start new thread")),
@@ -48,7 +51,7 @@ def report_in(replies: Sequence[bytes], nonce: str) -> Opinion | None:
         try:
             kind, *told = codec.loads(frame)
             if kind == "load_error":
-                return Opinion(0, 0, "load_error", f"{told[0]}: {told[1]}"[:300])
+                return Opinion(0, 0, "load_error", f"{_words(told[0], 80)}: {_words(told[1], 200)}")
             report = told[0]
             if kind != "report" or report["nonce"] != nonce:
                 continue
@@ -56,7 +59,7 @@ def report_in(replies: Sequence[bytes], nonce: str) -> Opinion | None:
             if type(planned) is not int or type(passed) is not int or not 0 <= passed <= planned:
                 continue
             code = None if report["all_passed"] is True and planned else "wrong_answer"
-            return Opinion(planned, passed, code if planned else "no_verdict", str(report["reason"])[:300])
+            return Opinion(planned, passed, code if planned else "no_verdict", _words(report["reason"], 300))
         except (ValueError, TypeError, KeyError, IndexError):
             continue
     return None
@@ -77,21 +80,38 @@ class TableHearing:
         self._table = table
         self._share = share
         self._outcomes: list[Outcome] = []
+        self._seen: Seen = {}
         self._next = 0
+        self._needed: int | None = None  # calls that the next check needs, once it was looked at
         self._passed = 0
         self._first: Checked | None = None
         self._loaded = False
         self._done = False
+        self._failed: Exception | None = None
         self.fault: str | None = None
         """What was wrong with its messages."""
 
     def listen(self, frame: bytes) -> bool:
-        """Take a frame; true if that is enough for a verdict."""
+        """Take a frame; true if that is enough for a verdict, and then no more of them are read."""
+        if not self._enough():
+            try:
+                self._take(codec.loads(frame))
+            except _NO_ANSWER as error:
+                self.fault = printable(f"it sent what is no answer: {error}"[:200])
+            else:
+                self._compare()
+        return self._enough()
+
+    def _enough(self) -> bool:
+        if self.fault is not None or self._failed is not None:
+            return True
+        return self._first is not None and not self._share and not self._done
+
+    def _compare(self) -> None:
         try:
-            self._take(codec.loads(frame))
-        except Exception as error:  # noqa: BLE001 - whatever a message brings about is its sender's doing
-            self.fault = f"it sent what is no answer: {error}"[:200]
-        return self.fault is not None or (self._first is not None and not self._share and not self._done)
+            self._judge()
+        except Exception as error:  # noqa: BLE001 - `said` raises it: it is no fault of a message
+            self._failed = error
 
     def _take(self, said: Any) -> None:  # noqa: ANN401 - whatever a candidate sends
         kind = said[0]
@@ -101,38 +121,45 @@ class TableHearing:
             self._loaded = True
         elif kind == "load_error":
             _, name, message, line = said
-            where = f" in line {int(line)}" if line else ""
-            words = f"{str(name)[:80]}{where}: {' '.join(str(message).split())[:200]}"
+            where = f" in line {_line(line)}" if line else ""
+            words = f"{_words(name, 80)}{where}: {_words(message, 200)}"
             self._first = Checked(False, 0, "", "load_error", words)
             self._loaded = self._done = True
         elif kind == "r":
             _, first, outcomes = said
-            if first != len(self._outcomes) or len(self._outcomes) + len(outcomes) > len(self._table.calls):
+            asked = len(self._table.calls) - len(self._outcomes)
+            if first != len(self._outcomes) or not 0 < len(outcomes) <= asked:
                 raise ValueError("outcomes that nobody asked for")
             self._outcomes += [_outcome(one) for one in outcomes]
-            self._judge()
         elif kind == "done" and len(self._outcomes) == len(self._table.calls):
             self._done = True
-            self._judge()
         else:
-            raise ValueError(f"{str(kind)[:40]!r} is no answer")
+            raise ValueError("a message of no known kind")
 
     def _judge(self) -> None:
         """Judge the checks whose calls have all come back."""
         checks = self._table.checks
         while self._next < len(checks) and (self._share or self._first is None):
             check = checks[self._next]
-            if not self._done and any(leaf.call >= len(self._outcomes) for leaf in leaves(check.expression)):
+            if self._needed is None:
+                self._needed = 1 + max((leaf.call for leaf in leaves(check.expression)), default=-1)
+            if not self._done and self._needed > len(self._outcomes):
                 return
             self._next += 1
-            checked = judge_check(check, self._outcomes)
+            self._needed = None
+            checked = judge_check(check, self._outcomes, self._seen)
             if checked.passed:
                 self._passed += 1
             elif self._first is None:
                 self._first = checked
 
     def said(self) -> tuple[int, Checked | None] | None:
-        """How many checks hold, and the first that does not; `None` if that is not known."""
+        """How many checks hold, and the first that does not; `None` if that is not known.
+
+        What comparing raised is raised here: whether it was the completion is left to the incentive law.
+        """
+        if self._failed is not None:
+            raise self._failed
         if self.fault is not None:
             return None
         if self._done or (self._first is not None and not self._share):
@@ -148,7 +175,17 @@ def _outcome(said: Any) -> Outcome:  # noqa: ANN401
         return Value(codec.from_tree(value))
     _, name, message, line, *bases = said
     if said[0] != "x":
-        raise ValueError(f"{str(said[0])[:40]!r} is no outcome")
-    number = line if type(line) is int else None
-    names = [str(base)[:80] for base in (bases[0] if bases else [])[:40]]
-    return Raised(str(name)[:80], str(message)[:300], number, names)
+        raise ValueError("an outcome of no known kind")
+    names = [_words(base, 80) for base in (bases[0] if bases else [])[:40]]
+    return Raised(_words(name, 80), _words(message, 300), _line(line), names)
+
+
+def _words(said: Any, most: int) -> str:  # noqa: ANN401
+    """The beginning of a text, in one line."""
+    if type(said) is not str:
+        raise ValueError("words that are no text")
+    return printable(" ".join(said[:most].split()))
+
+
+def _line(said: Any) -> int | None:  # noqa: ANN401
+    return said if type(said) is int and 0 < said < 1_000_000_000 else None

@@ -34,7 +34,7 @@ from steelyard.sandbox.usage import SlotUsage
 
 FIRST_USER: Final = 0x70000000
 USERS: Final = 1 << 24
-"""Whom root becomes for a slot: nobody whom a machine knows; where so many users are not mapped, one that is."""
+"""Whom root becomes for a slot: nobody whom a machine knows; where they are not mapped, one that is."""
 
 USER: Final = 1_000
 """Who a candidate is inside."""
@@ -93,8 +93,8 @@ _REQUIRED: Final[Mapping[str, str]] = {
 
 _NUMBERS: Final = count(1)  # of all slots of this process: several boundaries may be open at once
 DESCRIPTORS: Final = 512
-"""Open files of a guest. Less than the 1,024 that a host usually has: what guests send one another over their sockets
-is counted together with what the host sends them, and each is refused at a limit of its own."""
+"""Open files of a guest. Less than the 1,024 that a host usually has: what guests send one another is counted
+together with what the host sends them, and each sender is refused at a limit of its own."""
 
 JUDGE_PROCESSES: Final = 16
 """Processes of one judge; many live in one slot."""

@@ -136,11 +136,12 @@ class AsyncCaller:
             )
             said = await self._bounded(rollouts, context)
             measured = reported[-1] if reported else Clocks()
-            inside_s = measured.queued_s or 0.0  # it waited for a slot of its boundary
+            took_s = self._clock.now() - started
+            inside_s = min(measured.queued_s or 0.0, took_s)  # it waited for a slot of its boundary
             clocks = replace(
                 measured,
                 queued_s=started - ready + inside_s,
-                service_s=self._clock.now() - started - inside_s,
+                service_s=took_s - inside_s,
                 censored=measured.censored or any(isinstance(s, Failure) and s.end is End.CUT for s in said),
             )
         return [Called(rollouts, said, clocks, noted[-1] if noted else None)]

@@ -16,11 +16,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
-from steelyard.errors import describe, printable
-from steelyard.rewards.suites.operations import OPERATIONS, comparable
+from steelyard.errors import printable
+from steelyard.rewards.suites.bounds import Traits, comparable, traits_of
+from steelyard.rewards.suites.operations import OPERATIONS
 from steelyard.rewards.suites.suite import (
     After,
     Apply,
@@ -71,6 +72,7 @@ class Raised(NamedTuple):
 
 
 Outcome: TypeAlias = Value | Raised
+Seen: TypeAlias = dict[Result | After, Traits]
 
 
 class Checked(NamedTuple):
@@ -121,16 +123,25 @@ def judge(table: Table, outcomes: Sequence[Outcome]) -> list[Checked]:
     >>> judge(Table((), (check,)), [Value(5)])[0].reason
     'f(2) == 4: 5 came back'
     """
-    return [judge_check(check, outcomes) for check in table.checks]
+    seen: Seen = {}
+    return [judge_check(check, outcomes, seen) for check in table.checks]
 
 
-def judge_check(check: Check, outcomes: Sequence[Outcome]) -> Checked:
-    """Judge one check of a table, on outcomes as for `judge`."""
+def judge_check(check: Check, outcomes: Sequence[Outcome], seen: Seen) -> Checked:
+    """Judge one check of a table, on outcomes as for `judge`.
+
+    Parameters
+    ----------
+    check, outcomes
+        The check, and what came of the calls.
+    seen
+        What checks before this one have found out about the values; empty at first.
+    """
     try:
         if check.raises:
             return _raising(check, outcomes)
         if "numpy" in sys.modules or not _with_stated(check.expression):
-            comparable(_values(check.expression, outcomes))
+            _comparable(check.expression, outcomes, seen)
         if evaluate(check.expression, outcomes):
             return Checked(True, check.line, check.text)
         code, reason = "wrong_answer", _came_back(check.expression, outcomes)
@@ -139,13 +150,24 @@ def judge_check(check: Check, outcomes: Sequence[Outcome]) -> Checked:
     except _NeverCalledError:
         code, reason = "exception", "the candidate ended before this call"
     except Exception as error:  # noqa: BLE001 - values of any shape meet operations of any kind
-        code, reason = "wrong_answer", f"{_came_back(check.expression, outcomes)}; {describe(error)}"
+        code, reason = "wrong_answer", f"{_came_back(check.expression, outcomes)}; {_why(error)}"
     return Checked(False, check.line, check.text, code, f"{check.text.removeprefix('assert ')}: {reason}")
 
 
-def _values(expression: Expression, outcomes: Sequence[Outcome]) -> list[Any]:
-    read = [(leaf, outcomes[leaf.call]) for leaf in leaves(expression) if leaf.call < len(outcomes)]
-    return [evaluate(leaf, outcomes) for leaf, outcome in read if isinstance(outcome, Value)]
+def _comparable(expression: Expression, outcomes: Sequence[Outcome], seen: Seen) -> None:
+    """Refuse values that do not compare in linear time; each is looked through once, however many checks."""
+    read = set(leaves(expression))
+    for leaf in read - seen.keys():
+        if leaf.call < len(outcomes) and isinstance(outcomes[leaf.call], Value):
+            seen[leaf] = traits_of(evaluate(leaf, outcomes))
+    comparable(seen[leaf] for leaf in read & seen.keys())
+
+
+def _why(error: Exception) -> str:
+    """Say what went wrong; of a text that may hold the value only the beginning is looked at."""
+    said = error.args[0] if error.args else ""
+    words = " ".join(said[:300].split()) if isinstance(said, str) else ""
+    return printable(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
 def _with_stated(expression: Expression) -> bool:
@@ -292,6 +314,7 @@ def _codec() -> Any:  # noqa: ANN401 - a module
     return importlib.import_module("steelyard.sandbox.guest.codec")
 
 
+_WORD = re.compile(r"\S+")
 _DECIMAL = re.compile(r"([+-]?)(\d{1,400})(?:\.(\d{0,400}))?", re.ASCII)
 
 
@@ -310,11 +333,14 @@ def same_output(expected: str, got: str) -> bool:
     """
     if expected == got:
         return True
-    words, others = expected.split(), got.split()
-    return len(words) == len(others) and all(
-        one == other or (("." in one or "." in other) and _plain(one) == _plain(other))
-        for one, other in zip(words, others, strict=True)
-    )
+    for found, other in zip_longest(_WORD.finditer(expected), _WORD.finditer(got)):  # a word at a time
+        if found is None or other is None or not _same_word(found[0], other[0]):
+            return False
+    return True
+
+
+def _same_word(one: str, other: str) -> bool:
+    return one == other or (("." in one or "." in other) and _plain(one) == _plain(other))
 
 
 def _plain(word: str) -> str:

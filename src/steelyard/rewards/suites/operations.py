@@ -2,11 +2,12 @@
 
 The same operations fold what a suite states when it is compiled and judge what a candidate returned. On
 exact built-in values they are Python's own. What a candidate could make costly is not performed
-(`TooLargeError`, and the check fails): arithmetic on integers of more than `LARGEST_BITS`, sequences of
-more than `LARGEST` elements, sets whose elements share their hash.
+(`TooLargeError`, and the check fails): arithmetic on integers of more than `LARGEST_BITS`, iterating over
+more than `LARGEST` elements (a range holds more than memory does), a product that would weigh more than that,
+a search whose cost is its operands' product, sets whose elements share their hash.
 
 An operation that would iterate over a result has a name here, but is only used on stated values: what a
-candidate returned may be an iterator, which does not come back by value.
+candidate returned may be an iterator, which does not come back by value. It is safe on any value even so.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-LARGEST: Final = 1_000_000
-LARGEST_BITS: Final = 1 << 16
-LARGEST_SENT: Final = 4_000_000
-DEEPEST: Final = 100
-_CROWD: Final = 64
+from steelyard.rewards.suites.bounds import (
+    ITERABLE,
+    LARGEST_BITS,
+    SEQUENCES,
+    SETS,
+    VIEWS,
+    TooLargeError,
+    fits,
+    is_deque,
+    items_of,
+    opened,
+    uncrowded,
+    weigh,
+)
 
 _WHOLE = (int, bool)
 _NUMBERS = (int, bool, float, complex, Fraction, Decimal)
-_SEQUENCES = (list, tuple, str, bytes)
-_SETS = (set, frozenset)
-_SENT = (type(None), bool, int, float, complex, str, bytes, bytearray, range)
-
-
-class TooLargeError(Exception):
-    """An operation that is not performed: its cost would not be bounded by the size of its operands."""
 
 
 def _sound(*values: Any) -> None:  # noqa: ANN401 - whatever a candidate returned
@@ -47,23 +50,6 @@ def _sound(*values: Any) -> None:  # noqa: ANN401 - whatever a candidate returne
             raise TooLargeError("arithmetic on a huge integer")
 
 
-def _fits(length: int) -> None:
-    if length > LARGEST:
-        raise TooLargeError(f"a sequence of {length} elements")
-
-
-def uncrowded(items: Iterable[Any]) -> list[Any]:
-    """Return the different ones of hashable items; refuse many that share one hash."""
-    seen: dict[int, list[Any]] = {}
-    for item in items:
-        bucket = seen.setdefault(hash(item), [])
-        if item not in bucket:
-            if len(bucket) >= _CROWD:
-                raise TooLargeError("a set whose elements share their hash")
-            bucket.append(item)
-    return [item for bucket in seen.values() for item in bucket]
-
-
 def _arithmetic(perform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def performed(left: Any, right: Any) -> Any:  # noqa: ANN401
         _sound(left, right)
@@ -73,25 +59,25 @@ def _arithmetic(perform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 
 
 def _add(left: Any, right: Any) -> Any:  # noqa: ANN401
-    if type(left) in _SEQUENCES and type(left) is type(right):
-        _fits(len(left) + len(right))
+    if type(left) in SEQUENCES and type(left) is type(right):
+        fits(len(left) + len(right))
         return left + right
     _sound(left, right)
     return left + right
 
 
 def _subtract(left: Any, right: Any) -> Any:  # noqa: ANN401
-    if type(left) in _SETS and type(right) in _SETS:
+    if type(left) in SETS and type(right) in SETS:
         return left - right
     _sound(left, right)
     return left - right
 
 
 def _multiply(left: Any, right: Any) -> Any:  # noqa: ANN401
-    if type(right) in _SEQUENCES:
+    if type(right) in SEQUENCES:
         left, right = right, left
-    if type(left) in _SEQUENCES and type(right) in _WHOLE:
-        _fits(len(left) * max(right, 0))
+    if type(left) in SEQUENCES and type(right) in _WHOLE:
+        weigh(left, max(right, 0))
         return left * right
     _sound(left, right)
     return left * right
@@ -118,7 +104,7 @@ def _shift(perform: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
 
 def _bits(perform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def performed(left: Any, right: Any) -> Any:  # noqa: ANN401
-        if type(left) in _SETS and type(right) in _SETS:
+        if type(left) in SETS and type(right) in SETS:
             return uncrowded_set(type(left), perform(left, right))
         if type(left) is type(right) is dict and perform is operator.or_:
             return left | right
@@ -130,7 +116,7 @@ def _bits(perform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def uncrowded_set(kind: Callable[[Iterable[Any]], Any], items: Iterable[Any]) -> Any:  # noqa: ANN401
     """Make a set of any kind without the cost of colliding hashes."""
-    return kind(uncrowded(items))
+    return kind(uncrowded(items_of(items)))
 
 
 def mapping(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -141,59 +127,7 @@ def mapping(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _dict(given: Any = ()) -> dict[Any, Any]:  # noqa: ANN401
-    return mapping(given.items() if type(given) is dict else given)
-
-
-def comparable(values: Iterable[Any]) -> None:
-    """Refuse what does not compare in time linear in its size.
-
-    That is a decimal beside a huge integer (quadratic in the digits), and an array (two broadcast).
-    """
-    decimal = huge = False
-    stack = list(values)
-    while stack and not (decimal and huge):
-        value = stack.pop()
-        kind = type(value)
-        if kind is int:
-            huge = huge or value.bit_length() > LARGEST_BITS
-        elif not _opened(value, stack):
-            decimal = decimal or kind is Decimal
-            if kind.__module__ == "numpy":
-                raise TypeError("an array")
-    if decimal and huge:
-        raise TooLargeError("a decimal beside a huge integer")
-
-
-def _opened(value: Any, stack: list[Any]) -> bool:  # noqa: ANN401
-    """Put what a container holds on a stack; false if it is none."""
-    if type(value) in (list, tuple, *_SETS) or _is_deque(value):
-        stack.extend(value)
-    elif type(value) is dict:
-        stack.extend((*value, *value.values()))
-    else:
-        return False
-    return True
-
-
-def sendable(values: Iterable[Any]) -> tuple[str, int]:
-    """Say what keeps values from being sent as arguments (empty: nothing), and how large they are."""
-    size = 0
-    level: list[Any] = list(values)
-    for _ in range(DEEPEST):
-        inner: list[Any] = []
-        for value in level:
-            if not _opened(value, inner):
-                if type(value) not in _SENT:
-                    return f"an argument of {type(value).__name__}", size
-                size += value.bit_length() // 4 if type(value) is int else 0
-                size += len(value) if type(value) in (str, bytes, bytearray) else 0
-        size += 20 * len(level)
-        if size > LARGEST_SENT:
-            return "arguments that are too large to be sent", size
-        if not inner:
-            return "", size
-        level = inner
-    return "arguments that are too deep to be sent", size
+    return mapping(given.items() if type(given) is dict else items_of(given))
 
 
 _WRITTEN = ("builtins", "collections", "datetime", "decimal", "fractions")
@@ -210,11 +144,14 @@ def _repr(value: Any) -> str:  # noqa: ANN401
 
 
 def _printable(value: Any) -> None:  # noqa: ANN401
-    """Refuse what has no text of its own, and integers of more digits than Python prints by default."""
+    """Refuse what has no text of its own or a long one, and more digits than Python prints by default."""
+    if type(value) in VIEWS:
+        value = list(value)
+    weigh(value)
     stack = [value]
     while stack:
         value = stack.pop()
-        if not _opened(value, stack) and type(value).__module__ not in _WRITTEN:
+        if not opened(value, stack) and type(value).__module__ not in _WRITTEN:
             raise TypeError(f"the text of {type(value).__name__} is not compared")
         numbers = (value.numerator, value.denominator) if type(value) in (int, Fraction) else ()
         if any(number.bit_length() > 14_000 for number in numbers):
@@ -223,57 +160,84 @@ def _printable(value: Any) -> None:  # noqa: ANN401
 
 def _int(value: Any = 0, base: Any = 10) -> int:  # noqa: ANN401
     if type(value) is str:
-        _fits(len(value) * 200)  # Python reads 4,300 digits
+        fits(len(value) * 200)  # Python reads 4,300 digits
         return int(value, base)
     _sound(value)
     return int(value)
 
 
 def _float(value: Any = 0.0) -> float:  # noqa: ANN401
-    if type(value) is not str:
-        _sound(value)
+    items_of(value) if type(value) is str else _sound(value)
     return float(value)
 
 
-def _round(value: Any, digits: Any = None) -> Any:  # noqa: ANN401
+def _complex(*values: Any) -> complex:  # noqa: ANN401
+    for value in values:
+        items_of(value) if type(value) is str else _sound(value)
+    return complex(*values)
+
+
+def _round(value: Any, ndigits: Any = None) -> Any:  # noqa: ANN401
     _sound(value)
-    if digits is not None and not -1_000 <= digits <= 1_000:
+    if ndigits is not None and not -1_000 <= ndigits <= 1_000:
         raise TooLargeError("rounding to that many digits")
-    return round(value, digits) if digits is not None else round(value)
+    return round(value, ndigits) if ndigits is not None else round(value)
+
+
+def _bytes(items: Any = b"") -> bytes:  # noqa: ANN401
+    fits(items) if type(items) in _WHOLE else items_of(items)
+    return bytes(items)
+
+
+def _enumerate(items: Any, start: Any = 0) -> list[tuple[int, Any]]:  # noqa: ANN401
+    if start.bit_length() > 64:  # a new integer for each item
+        raise TooLargeError("counting from a huge integer")
+    return list(enumerate(items_of(items), start))
+
+
+def _over(perform: Callable[..., Any]) -> Callable[..., Any]:
+    """Guard a function that iterates over its first argument if that is its only one."""
+
+    def performed(*values: Any, **settings: Any) -> Any:  # noqa: ANN401
+        if "key" in settings:
+            raise TypeError("a key function")
+        if len(values) == 1:
+            items_of(values[0])
+        return perform(*values, **settings)
+
+    return performed
 
 
 def _sum(values: Any, start: Any = 0) -> Any:  # noqa: ANN401
     total = start
-    for value in values:
+    for value in items_of(values):
         total = _ADDITION(total, value)
     return total
 
 
 def _len(value: Any) -> int:  # noqa: ANN401
-    if type(value) not in (*_SEQUENCES, *_SETS, dict, range, bytearray) and not _is_deque(value):
+    if type(value) not in (*SEQUENCES, *SETS, dict, range, bytearray) and not is_deque(value):
         raise TypeError(f"object of type {type(value).__name__} has no len()")
     return len(value)
 
 
-def _is_deque(value: Any) -> bool:  # noqa: ANN401
-    return type(value).__name__ == "deque" and type(value).__module__ == "collections"
-
-
 def _range(*bounds: Any) -> range:  # noqa: ANN401
     made = range(*bounds)
-    _fits(len(made))
+    fits(len(made))
     return made
 
 
 def _joined(separator: Any, parts: Any) -> Any:  # noqa: ANN401
-    parts = list(parts)
-    _fits(len(separator) * len(parts) + sum(map(len, parts)))
+    parts = list(items_of(parts))
+    fits(len(separator) * len(parts) + sum(map(len, parts)))
     return separator.join(parts)
 
 
-def _replaced(text: Any, old: Any, new: Any) -> Any:  # noqa: ANN401
-    _fits(len(text) + text.count(old) * len(new))
-    return text.replace(old, new)
+def _replaced(text: Any, old: Any, new: Any, count: int = -1) -> Any:  # noqa: ANN401
+    if type(text) not in (str, bytes):
+        raise TypeError(f"{type(text).__name__} has no replace() here")
+    fits(len(text) + text.count(old) * len(new))
+    return text.replace(old, new, count)
 
 
 def _unpacked(value: Any, count: int) -> tuple[Any, ...]:  # noqa: ANN401
@@ -285,13 +249,13 @@ def _unpacked(value: Any, count: int) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def _slice(value: Any, start: Any, stop: Any, step: Any) -> Any:  # noqa: ANN401
-    if type(value) not in (*_SEQUENCES, range):
+    if type(value) not in (*SEQUENCES, range):
         raise TypeError(f"cannot slice {type(value).__name__}")
     return value[start:stop:step]
 
 
 def _index(value: Any, index: Any) -> Any:  # noqa: ANN401
-    if type(value) not in (*_SEQUENCES, dict, range) and not _is_deque(value):
+    if type(value) not in (*SEQUENCES, dict, range) and not is_deque(value):
         raise TypeError(f"cannot index {type(value).__name__}")
     return value[index]
 
@@ -329,6 +293,7 @@ def approximately(value: Any, expected: Any, rel: Any = None, abs_: Any = None) 
         return False
     absolute = 1e-12 if abs_ is None else abs_
     relative = 1e-6 if rel is None else rel
+    _sound(absolute, relative)
     wide = relative * abs(expected) if rel is not None or abs_ is None else 0.0
     return bool(abs(value - expected) <= max(absolute, wide))
 
@@ -360,6 +325,12 @@ def _method(name: str, kinds: tuple[type, ...]) -> Callable[..., Any]:
     def called(value: Any, *arguments: Any) -> Any:  # noqa: ANN401
         if type(value) not in kinds:
             raise TypeError(f"{type(value).__name__} has no {name}() here")
+        if type(value) in ITERABLE:
+            items_of(value)
+        if type(value) in SETS:
+            arguments = tuple(one if type(one) in SETS else uncrowded_set(set, one) for one in arguments)
+        if name in _PAIRED and arguments and type(arguments[0]) in (str, bytes):
+            fits(len(value) * len(arguments[0]) // 100)
         return getattr(value, name)(*arguments)
 
     return called
@@ -373,6 +344,8 @@ def _on_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+_PAIRED = frozenset({"strip", "lstrip", "rstrip", "rfind", "rsplit"})
+"""Methods that may compare each character with each of their argument's."""
 _ADDITION = _arithmetic(operator.add)
 
 _TEXT = "lower upper title capitalize casefold swapcase strip lstrip rstrip"
@@ -382,7 +355,7 @@ METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     **{name: _method(name, (str, bytes)) for name in f"{_TEXT} {_PARTS} {_ASKED}".split()},
     **{name: _method(name, (str, bytes, list, tuple, range)) for name in ("count", "index")},
     **{name: _method(name, (dict,)) for name in ("keys", "values", "items", "get")},
-    **{name: _method(name, _SETS) for name in ("issubset", "issuperset", "isdisjoint")},
+    **{name: _method(name, SETS) for name in ("issubset", "issuperset", "isdisjoint")},
     **{name: _method(name, (list, dict, set, frozenset)) for name in ("copy",)},
     "join": _joined,
     "replace": _replaced,
@@ -393,7 +366,7 @@ METHODS: Final[Mapping[str, Callable[..., Any]]] = {
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "abs": _on_floats(abs),
     "bool": bool,
-    "complex": complex,
+    "complex": _complex,
     "dict": _dict,
     "divmod": _arithmetic(divmod),
     "float": _float,
@@ -401,30 +374,30 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "int": _int,
     "isinstance": _isinstance,
     "len": _len,
-    "list": list,
-    "max": max,
-    "min": min,
+    "list": _over(list),
+    "max": _over(max),
+    "min": _over(min),
     "range": _range,
     "round": _round,
     "set": lambda items=(): uncrowded_set(set, items),
-    "sorted": sorted,
+    "sorted": _over(sorted),
     "str": _text,
     "repr": _repr,
     "sum": _sum,
-    "tuple": tuple,
+    "tuple": _over(tuple),
     "type": type,
-    "all": all,
-    "any": any,
+    "all": _over(all),
+    "any": _over(any),
     "bin": _on_floats(bin),
     "hex": _on_floats(hex),
     "oct": _on_floats(oct),
     "chr": chr,
     "ord": ord,
     "pow": _power,
-    "bytes": lambda items=b"": bytes([] if type(items) is int else items),
-    "enumerate": lambda items, start=0: list(enumerate(items, start)),
-    "zip": lambda *items: list(zip(*items, strict=False)),
-    "reversed": lambda items: list(items)[::-1],
+    "bytes": _bytes,
+    "enumerate": _enumerate,
+    "zip": lambda *items: list(zip(*map(items_of, items), strict=False)),
+    "reversed": lambda items: list(items_of(items))[::-1],
 }
 
 TYPES: Final[Mapping[str, type]] = {
@@ -432,9 +405,13 @@ TYPES: Final[Mapping[str, type]] = {
     for kind in (bool, bytes, bytearray, complex, dict, float, frozenset, int, list, object, set, str, tuple)
 } | {"range": range}
 
-_OVER = "all any dict enumerate frozenset list max min reversed set sorted sum tuple zip"
+_OVER = "all any bytes dict enumerate frozenset list max min reversed set sorted sum tuple zip"
 ITERATES: Final = frozenset(_OVER.split())
 """Functions that iterate over what they are given."""
+ITERATES_ARGUMENTS: Final = frozenset({"join", "issubset", "issuperset", "isdisjoint"})
+"""Methods that do."""
+HANDS_ON: Final = frozenset({"[]", ".get()", "max()", "min()"})
+"""Operations whose value is an element of an operand."""
 
 _MATHS = "sqrt fabs floor ceil trunc isnan isinf isfinite log log2 log10 exp sin cos tan asin acos atan atan2"
 MATHS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -456,8 +433,8 @@ OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {
     ">=": operator.ge,
     "is": operator.is_,
     "is not": operator.is_not,
-    "in": lambda item, container: item in container,
-    "not in": lambda item, container: item not in container,
+    "in": lambda item, container: item in items_of(container),
+    "not in": lambda item, container: item not in items_of(container),
     "+": _add,
     "-": _subtract,
     "*": _multiply,

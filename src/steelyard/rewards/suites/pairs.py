@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steelyard.rewards.suites.operations import sendable
+from steelyard.rewards.suites.bounds import sendable
 from steelyard.rewards.suites.suite import (
     Apply,
     Call,

@@ -6,8 +6,8 @@ unrolled. Whatever has no place in a table raises `NotATableError` with its line
 the suite goes to a judge process.
 
 A result is compared, ordered, computed with, indexed, unpacked, measured with `len`, and asked for its type;
-it is never iterated over (`sorted(f(x))`, `3 in f(x)`): a function may return a generator, which cannot be
-sent by value, and an honest one must not fail for that.
+neither it nor an element of it is ever iterated over (`sorted(f(x))`, `3 in f(x)[0]`): a function may return
+a generator, which cannot be sent by value, and an honest one must not fail for that.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from steelyard.errors import describe
+from steelyard.rewards.suites.bounds import LARGEST, LARGEST_SENT, sendable
 from steelyard.rewards.suites.comparing import evaluate, leaves
 from steelyard.rewards.suites.operations import (
     CONSTANTS,
     FUNCTIONS,
+    HANDS_ON,
     ITERATES,
-    LARGEST,
-    LARGEST_SENT,
+    ITERATES_ARGUMENTS,
     MATHS,
     METHODS,
     TYPES,
-    sendable,
 )
 from steelyard.rewards.suites.suite import After, Apply, Both, Call, Either, Expression, Literal, Result
 
@@ -100,6 +100,15 @@ _BINARY: Final = {
 }  # fmt: skip
 _UNARY: Final = {ast.Not: "not", ast.USub: "negative", ast.UAdd: "positive", ast.Invert: "inverted"}
 _DISPLAYS: Final = {ast.List: "a list", ast.Tuple: "a tuple", ast.Set: "a set"}
+
+
+def _may_be_iterator(expression: Expression) -> bool:
+    """Whether a value may be a result, or what one holds: what an operation makes is a value of its own."""
+    if isinstance(expression, Both | Either):
+        return any(map(_may_be_iterator, expression.parts))
+    if isinstance(expression, Apply):
+        return expression.operation in HANDS_ON and bool(leaves(expression))
+    return isinstance(expression, Result)
 
 
 def _is_tolerance(expression: Expression) -> bool:
@@ -406,7 +415,7 @@ class Reader:
             arguments = self._elements(node.args)
             if name not in METHODS or node.keywords:
                 raise NotATableError(node, f"a method ({ast.unparse(node)[:40]})")
-            if name == "join":
+            if name in ITERATES_ARGUMENTS:
                 self._not_iterated(node, *arguments)
             return self.apply(node, f".{name}()", receiver, *arguments)
         raise NotATableError(node, f"a call ({ast.unparse(node)[:40]})")
@@ -453,8 +462,10 @@ class Reader:
             raise NotATableError(node, "keywords from a dict")
         module, name = callee
         if module == "builtins" and name in FUNCTIONS:
-            if name in ITERATES and len(arguments) == 1:
+            if name in ITERATES and (len(arguments) == 1 or name not in ("max", "min")):
                 self._not_iterated(node, *arguments)
+            if "key" in keywords:
+                raise NotATableError(node, f"a key of {name}")
             return self.apply(node, f"{name}()", *arguments, **keywords)
         if module == "math" and name in MATHS:
             return self.apply(node, f"math.{name}()", *arguments, **keywords)
@@ -474,5 +485,5 @@ class Reader:
         raise NotATableError(node, "a copy of a result")
 
     def _not_iterated(self, node: ast.AST, *operands: Expression) -> None:
-        if any(isinstance(operand, Result) for operand in operands):
+        if any(map(_may_be_iterator, operands)):
             raise NotATableError(node, "iterates over a result, which may be an iterator")

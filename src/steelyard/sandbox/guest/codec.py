@@ -5,7 +5,8 @@ method which the candidate wrote runs at the other end, and an object of any oth
 has a type's name, perhaps a handle, and equals nothing. `decode` reads hostile bytes: it answers with
 values or with `ValueError`, in time and memory linear in their number. What could break that is refused:
 nesting, masses of containers, keys whose hashes collide (two are an accident, a hundred an attack),
-fractions that take long to reduce, decimals that take long to expand.
+fractions that take long to reduce, decimals that take long to expand, ranges of huge integers, arrays
+whose items are all as long as the longest.
 
 Tags, one to an object: `i` a large integer, `f` nan and the infinities, `c` complex, `b` bytes,
 `B` bytearray, `u` text with lone surrogates, `t` tuple, `s` set, `z` frozenset, `d` dict, `r` range,
@@ -26,7 +27,7 @@ from math import isfinite
 from typing import Any
 
 from . import frames
-from .reading import BITS, DEPTH, LIMIT, Home, Opaque, Remote, from_tree, loads
+from .reading import BITS, DEPTH, LIMIT, RANGE_BITS, Home, Opaque, Remote, from_tree, loads
 
 __builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
@@ -195,7 +196,10 @@ class _Encoder:
         return {"d": [[tree(key, depth), tree(item, depth)] for key, item in list(value.items())]}
 
     def range(self, value: range, _depth: int) -> Any:
-        return {"r": [self.integer(part, 0) for part in (value.start, value.stop, value.step)]}
+        parts = (value.start, value.stop, value.step)
+        if max(map(int.bit_length, parts)) > RANGE_BITS:
+            return self.other(value, 0)
+        return {"r": [self.integer(part, 0) for part in parts]}
 
     def other(self, value: Any, depth: int) -> Any:
         """Subclasses, and types of modules that may not even be loaded."""
@@ -231,7 +235,7 @@ class _Encoder:
     def decimal(self, value: Any, _depth: int) -> Any:
         said = str.__str__(type(value).__mro__[-2].__str__(value))  # type: ignore[call-arg]
         self.spend(len(said))
-        return {"D": said} if abs(value.adjusted()) <= BITS else None
+        return {"D": said} if len(said) <= BITS and abs(value.adjusted()) <= BITS else None
 
     def moment(self, value: Any, _depth: int) -> Any:
         module = sys.modules["datetime"]
@@ -249,6 +253,8 @@ class _Encoder:
             plain = value.item()
             return self.tree(plain, depth) if type(plain) in _WRITERS else None
         if value.dtype.kind not in "biufcU" or (value.dtype.kind != "U" and value.dtype.itemsize > 16):
+            return None
+        if value.size * value.dtype.itemsize > LIMIT:
             return None
         self.spend(value.size)
         flat = module.ndarray.tolist(module.ravel(module.asarray(value)))

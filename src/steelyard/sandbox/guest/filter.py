@@ -30,7 +30,7 @@ ALLOWED = """
 read write open close stat fstat lstat poll lseek mprotect munmap brk rt_sigaction rt_sigprocmask
 rt_sigreturn pread64 pwrite64 readv writev access pipe select sched_yield mremap msync madvise dup dup2
 pause nanosleep getitimer alarm setitimer getpid sendfile connect accept sendto recvfrom sendmsg recvmsg
-shutdown bind listen getsockname getpeername getsockopt fork vfork execve exit wait4 kill uname fcntl flock
+shutdown bind listen getsockname getpeername getsockopt fork vfork execve exit wait4 kill uname
 truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat link unlink symlink readlink chmod
 fchmod chown fchown lchown umask gettimeofday getrlimit getrusage sysinfo times getuid getgid geteuid
 getegid setpgid getppid getpgrp setsid getgroups getresuid getresgid getpgid getsid capget rt_sigpending
@@ -39,10 +39,10 @@ sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min 
 arch_prctl setrlimit gettid getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr tkill time futex
 sched_setaffinity sched_getaffinity epoll_create getdents64 set_tid_address restart_syscall timer_create
 timer_settime timer_gettime timer_getoverrun timer_delete clock_gettime clock_getres clock_nanosleep
-exit_group epoll_wait epoll_ctl tgkill utimes waitid inotify_init inotify_add_watch inotify_rm_watch openat
+exit_group epoll_wait epoll_ctl tgkill utimes waitid openat
 mkdirat mknodat fchownat futimesat newfstatat unlinkat renameat linkat symlinkat readlinkat fchmodat
 faccessat pselect6 ppoll set_robust_list utimensat epoll_pwait signalfd timerfd_create eventfd fallocate
-timerfd_settime timerfd_gettime accept4 signalfd4 eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv
+timerfd_settime timerfd_gettime accept4 signalfd4 eventfd2 epoll_create1 dup3 pipe2 preadv
 pwritev rt_tgsigqueueinfo recvmmsg prlimit64 sendmmsg getcpu renameat2 getrandom execveat membarrier
 copy_file_range preadv2 pwritev2 statx rseq pidfd_send_signal pidfd_open close_range openat2 faccessat2
 epoll_pwait2 landlock_create_ruleset futex_waitv fchmodat2
@@ -69,11 +69,13 @@ HARMLESS_IOCTL = (
     *(0x540F, 0x5410, 0x5413, 0x5414),  # TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, TIOCSWINSZ
     *(0x541B, 0x5421, 0x5450, 0x5451, 0x5452),  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FIOASYNC
 )
+PRETENDED_FCNTL = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW: as flock
+LEASES_AND_NOTICES = (1024, 1025, 1026)  # F_SETLEASE, F_GETLEASE, F_NOTIFY: what others do with a file
 SOCKET_PROGRAMS = (26, 50, 51, 52)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
 
-PRETENDED = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "fadvise64")
+PRETENDED = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "fadvise64", "flock")
 """Calls that say 0 and do nothing: on a tmpfs there is nothing to do, and on the machine's own files, which
-a guest can open to read, they would make its disk work or forget."""
+a guest can open to read, they would make its disk work or forget, or hold a lock that others wait for."""
 
 CONFINING = ("mount", "mount_setattr", "capset", "landlock_add_rule", "landlock_restrict_self")
 """Calls that a guest makes to confine itself, and never after."""
@@ -88,6 +90,7 @@ CHECKED: dict[str, tuple[int, str, tuple[int, ...]]] = {
     "setsockopt": (2, "none of", SOCKET_PROGRAMS),
     "prctl": (0, "one of", HARMLESS_PRCTL),
     "ioctl": (1, "one of", HARMLESS_IOCTL),
+    "fcntl": (1, "none of", LEASES_AND_NOTICES),
     "personality": (0, "one of", (ASK_PERSONALITY,)),
 }
 """Calls allowed for some values of one argument: which argument, how it is compared, with what."""
@@ -177,6 +180,8 @@ def _finish(program: list[Instruction], labels: dict[str, int], checked: Iterabl
         labels[name] = len(program)
         at = _AT_ARGUMENTS + 8 * argument  # the low half, which is all that the kernel reads of an int
         program.append((_LOAD, None, None, at))
+        if name == "fcntl":
+            program += [(_JUMP_EQUAL, "pretend", None, value) for value in PRETENDED_FCNTL]
         if comparison == "one of":
             program += [(_JUMP_EQUAL, "allow", None, value) for value in values[:-1]]
             program.append((_JUMP_EQUAL, "allow", "eperm", values[-1]))

@@ -16,7 +16,9 @@ process) it runs the whole suite in a fresh namespace and answers
   holds no check. A candidate cannot bring these about.
 
 A judge that spins (`for x in f():` over an endless iterator) is ended by the kernel after `cpu_s` of its
-own time per candidate. What the tests themselves change in this process (patched modules) stays.
+own time per candidate: therefore it works in a child, for the kernel spares the first process of a
+namespace. Processes that the tests started end with the verdict. What the tests themselves change in this
+process (patched modules) stays.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import signal
 import sys
 from _socket import SCM_RIGHTS, SOL_SOCKET, socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
 
@@ -40,6 +43,7 @@ NAME = "test_candidate"
 _SHOWN = 5
 _MUCH = 1 << 20
 _FD = 4  # bytes of a descriptor in an ancillary message
+_SIGNALLED = 128  # and the signal: the exit status of who was ended by it
 
 
 class _StopError(AssertionError):
@@ -49,6 +53,7 @@ class _StopError(AssertionError):
 def run(header: dict[str, Any], tests: bytes, channel: int, page: int | None) -> None:
     """Compile the suite, and judge candidates until the host hangs up."""
     host = socket(fileno=channel)
+    alone = _in_a_child()
     try:
         suite = checks.compiled(tests, header.get("entry_point") or "")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -71,10 +76,34 @@ def run(header: dict[str, Any], tests: bytes, channel: int, page: int | None) ->
         ]
         signal.setitimer(signal.ITIMER_PROF, float(header.get("cpu_s") or 10.0))
         answer = {"nonce": asked["nonce"], **judged(suite, header, fds[0], waits, asked.get("seed") or 0)}
+        if alone:
+            _end_others()
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for fd in fds:
             os.close(fd)
         host.send(codec.dumps(answer))
+
+
+def _in_a_child() -> bool:
+    """Go on in a child; whether nobody but its parent lives beside it. The parent ends as the child does."""
+    alone = os.getpid() == 1
+    child = os.fork()
+    if child == 0:
+        return alone
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else _SIGNALLED - code)
+
+
+def _end_others(kill: Any = os.kill, wait: Any = os.wait) -> None:
+    """End what the tests have started, where nobody else lives: all but this process and the first."""
+    with suppress(OSError):
+        kill(-1, signal.SIGKILL)
+    with suppress(OSError):
+        while True:
+            wait()
 
 
 def judged(suite: checks.Suite, header: dict[str, Any], fd: int, page: Any, seed: int) -> dict[str, Any]:
@@ -230,12 +259,11 @@ class _Run:
 
     def report(self) -> dict[str, Any]:
         """The verdict: positive evidence only."""
-        missed = [
-            site
-            for site, begun in zip(self.suite.sites, self.begun, strict=True)
-            if site.required and not begun
-        ]
-        planned, passed = sum(self.begun) + len(missed) + self.events, sum(self.held)
+        counts = list(zip(self.suite.sites, self.begun, self.held, strict=True))
+        missed = [site for site, begun, _ in counts if site.required and not begun]
+        # Each check once, however often it was come to: how often may be the candidate's to choose.
+        planned = sum(begun > 0 for _, begun, _ in counts) + len(missed) + self.events
+        passed = sum(0 < begun == held for _, begun, held in counts)
         code, reason, unread = self.code, self.reason, False
         if not self.link.lost:
             unread = self.link.unread()

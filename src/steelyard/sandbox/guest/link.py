@@ -2,7 +2,9 @@
 
 `wire` carries it, `proxies` are the stand-ins that the tests see. Here is decided what goes by value, what
 becomes which stand-in, and what of the tests a candidate may use: the functions that it was passed, and
-public attributes of instances of the suite's own classes. No function's globals, no frame, no class.
+public attributes of instances of the suite's own classes. No function's globals, no frame, no class. Of
+mocks and test cases nothing that unittest gave them, since with that they check; and what is set on an
+object is plain data, in the place of data: no candidate puts its own code where the tests call theirs.
 """
 
 from __future__ import annotations
@@ -163,8 +165,11 @@ class Link(Wire):
         return {"o": codec.type_name(value), "h": at, "k": "f" if function else "x"}
 
     def open_to_candidate(self, value: object) -> bool:
-        kind = type(value)
-        return kind.__module__ in {self.suite, "_io", "unittest.mock"} or hasattr(kind, "__next__")
+        """Whether it goes as a handle: what the suite made, streams, mocks, and whatever iterates."""
+        return self.has_open_names(type(value)) or hasattr(type(value), "__next__")
+
+    def has_open_names(self, kind: type) -> bool:
+        return kind.__module__ in {self.suite, "_io", "unittest.mock"}
 
     def here(self, at: Any) -> Any:
         if type(at) is not int or not 0 <= at < len(self.mine):
@@ -260,12 +265,17 @@ class Link(Wire):
             kwargs = {str(name): self.value(tree) for name, tree in rest[1].items()}
             return partial(found, *args, **kwargs)
         if self.open_to_candidate(found):
-            name = rest[0]
+            name, kind = rest[0], type(found)
             if what == "op" and name in _READS:
                 return partial(_READS[name], found, *[self.value(tree) for tree in rest[1]])
-            if what in {"get", "set"} and _plain_name(name) and not hasattr(type(found), "__next__"):
-                use: Callable[..., Any] = setattr if what == "set" else getattr
-                return partial(use, found, name, *[self.value(tree) for tree in rest[1:]])
+            named = self.has_open_names(kind) and _plain_name(name)
+            if what == "get" and named and not any(name in names for names in _of_unittest(kind)):
+                return partial(getattr, found, name)
+            if what == "set" and named and _may_set(found, name):
+                value = codec.from_tree(rest[1], _no_object, self.here)
+                if not callable(value):
+                    return partial(setattr, found, name, value)
+            raise ValueError(f"no candidate may {what} {name} of {codec.type_name(found)}")
         raise ValueError("no such request")
 
     def operation(self, target: int, name: str, trees: list[Any]) -> Any:
@@ -288,6 +298,33 @@ def _plain_name(name: str) -> bool:
     return (
         name.isidentifier() and not name.startswith("_") and not name.startswith(("gi_", "f_", "tb_", "cr_"))
     )
+
+
+def _may_set(found: object, name: str) -> bool:
+    """Whether a name holds data, and not what the tests call."""
+    kind = type(found)
+    if name.startswith("assert") or _of_unittest(kind):
+        return False
+    held = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    if hasattr(type(held), "__set__"):  # a slot, or a property that decides for itself
+        return True
+    mine = getattr(found, "__dict__", {}).get(name)
+    return not (hasattr(type(held), "__get__") or callable(held) or callable(mine))
+
+
+def _of_unittest(kind: type) -> list[Any]:
+    """What unittest's own classes among the bases define; on top of them a mock has a class for itself."""
+    own = [
+        vars(base)
+        for base in kind.__mro__
+        if base.__module__.startswith("unittest.")
+        and getattr(sys.modules[base.__module__], base.__name__, None) is base
+    ]
+    return [*own, {"method_calls"}] if own else []
+
+
+def _no_object(_tag: dict[str, Any]) -> Any:
+    raise ValueError("what a candidate sets on an object of the tests is plain data")
 
 
 def _public(value: Any) -> bool:

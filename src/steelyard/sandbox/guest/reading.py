@@ -21,9 +21,12 @@ LIMIT = 8 << 20
 CONTAINERS = 600_000
 """The most lists and tags in one text: each costs the reader some 300 bytes."""
 BITS = 1 << 16
-"""The longest part of a fraction, in bits, and the largest exponent of a decimal."""
+"""The longest part of a fraction, in bits, and the most digits and the largest exponent of a decimal."""
+RANGE_BITS = 64
+"""The longest part of a range, in bits: to make one, Python divides by its step."""
 _CROWD = (64, 8)  # equal hashes in one set or dict: with plain keys, with sets as keys; deeper: none
 _SCALAR = frozenset({str, bool, type(None), int, float})
+_NUMBERS = frozenset({bool, int, float, complex})
 
 Remote = Callable[["dict[str, Any]"], Any]
 Home = Callable[[Any], Any]
@@ -191,8 +194,8 @@ class _Decoder:
     def decimal(self, held: Any, _depth: int) -> Any:
         from decimal import Decimal
 
-        if type(held) is not str:
-            raise ValueError("no decimal")
+        if type(held) is not str or len(held) > BITS:
+            raise ValueError("no decimal, or one of very many digits")
         self.decimals = True
         self.compared()
         value = Decimal(held)
@@ -221,11 +224,22 @@ class _Decoder:
         items = self.array(flat, depth)
         if "numpy" not in sys.modules:
             return Opaque("ndarray")
-        module = sys.modules["numpy"]
-        kind = dtype[1:2]
-        if kind not in set("biufcU") or (kind != "U" and int(dtype[2:]) > 16):
+        kind, kinds = dtype[1:2], set(map(type, items))
+        if kind == "U" and kinds <= {str}:
+            dtype, size = "U", 4 * max(map(len, items), default=1)
+        elif kind in set("biufc") and kinds <= _NUMBERS:
+            size = int(dtype[2:])
+        else:
             raise ValueError("no array")
-        return module.array(items, dtype="U" if kind == "U" else dtype).reshape(shape)
+        if size * len(items) > LIMIT or (kind != "U" and size > 16):
+            raise ValueError("no array, or one of more bytes than its text accounts for")
+        return sys.modules["numpy"].array(items, dtype=dtype).reshape(shape)
+
+    def range(self, held: Any, _depth: int) -> Any:
+        start, stop, step = map(self.integer, held)
+        if max(start.bit_length(), stop.bit_length(), step.bit_length()) > RANGE_BITS:
+            raise ValueError("a range of huge integers")
+        return range(start, stop, step)
 
     def opaque(self, held: dict[str, Any], _depth: int) -> Any:
         name, handle = held["o"], held.get("h")
@@ -254,7 +268,7 @@ _READERS: dict[str, Callable[[_Decoder, Any, int], Any]] = {
     "s": _Decoder.set,
     "z": _Decoder.frozenset,
     "d": _Decoder.mapping,
-    "r": lambda decoder, held, _depth: range(*map(decoder.integer, held)),
+    "r": _Decoder.range,
     "q": _Decoder.fraction,
     "D": _Decoder.decimal,
     "T": _Decoder.moment,
