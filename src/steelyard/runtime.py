@@ -15,7 +15,7 @@ import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
@@ -289,6 +289,27 @@ def refuse_scheme(recipe: Recipe, advantage: str) -> None:
             where="advantage",
             remedy="take another scheme, or leave them out",
         )
+
+
+def refuse_unattested(recipe: Recipe) -> None:
+    """Have the boundaries of a recipe prove that they hold, before anything is read or judged.
+
+    Raises
+    ------
+    RefusedError
+        If one does not.
+    """
+    proving: list[Any] = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
+
+    async def prove() -> None:
+        for reward in proving:
+            try:
+                await reward.attest()
+            finally:
+                await reward.close()
+
+    if proving:
+        asyncio.run(prove())
 
 
 class WorkerCaller:

@@ -109,8 +109,8 @@ def _below(part: PartFacts, ends: list[Ended], own: int) -> list[Finding]:
 
 
 def _excused(end: Ended) -> str:
-    """The code of an end that came of a failure, or nothing."""
-    code = end.verdict.code if isinstance(end.verdict, Scored) else None
+    """The code of an end that came of a failure, or nothing; a program that ran has ends of its own."""
+    code = end.verdict.code if isinstance(end.verdict, Scored) and end.verdict.integrity is None else None
     return code if code is not None and excused(code) else ""
 
 

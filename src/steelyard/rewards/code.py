@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -30,7 +31,7 @@ from steelyard.rewards.hearing import TableHearing, report_in, told_code
 from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls, same_output
 from steelyard.rewards.suites.extract import Failure as NoSource
 from steelyard.rewards.suites.extract import source_of
-from steelyard.rollout import Rollout, final_text
+from steelyard.rollout import Rollout, Text, final_text
 from steelyard.sandbox import Boundary, Checks, Opinion, Program, boundary_of
 
 ISOLATED: Final = "isolated"
@@ -100,6 +101,9 @@ class UnitTests:
 
     def lint(self, columns: Mapping[str, Any]) -> str | None:
         """Say what is wrong with a row's tests, or `None`."""
+        in_place = columns.get("in_place")
+        if in_place not in {None, True, False}:
+            return f"column 'in_place' is {in_place!r}: write true or false"
         mode = columns.get("completion_mode")
         if mode not in {None, "full", "body"}:
             return f"column 'completion_mode' is {mode!r}: write full or body"
@@ -155,7 +159,7 @@ class UnitTests:
             raise RewardError(self.name, suite.reason, row=rollout.where)
         source = source_of(
             final_text(rollout.completion),
-            final_text(rollout.prompt),
+            _prompt_text(rollout.prompt),
             columns.get("completion_mode") or "full",
             list(dict.fromkeys(filter(None, (suite.entry_point, *suite.names)))),
         )
@@ -326,6 +330,12 @@ def tests(
             remedy='--boundary bubblewrap on the command line, settings = { boundary = "bubblewrap" } in a '
             "recipe, builtin('tests', boundary='bubblewrap') in Python",
         )
+    if cooperative and find_spec("pytest") is None:
+        raise RefusedError(
+            "a cooperative suite runs under pytest, and pytest is not installed",
+            where="reward tests:cooperative",
+            remedy="pip install pytest beside steelyard",
+        )
     given = limits or Limits()
     for name, value in {"cpu_s": cpu_s, "wall_s": wall_s}.items():
         if value is not None and not 0 < value < float("inf"):
@@ -368,15 +378,27 @@ def _encoded(given: _ByDigest) -> bytes:
     return encode_calls(_table_of(given.suite))
 
 
+def _prompt_text(prompt: Text) -> str:
+    """The text that a completion goes on from: of a conversation what was said last."""
+    if isinstance(prompt, str) or not prompt or not isinstance(prompt[-1], Mapping):
+        return final_text(prompt)
+    content = prompt[-1].get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+
+
 def _output_fault(expected: str, execution: Execution) -> tuple[str, str] | None:
     """Say what is wrong with a run that ended by itself."""
     if execution.code:
         last = execution.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        return "exception" if last else "exit", f"exit status {execution.code}; {last[:200]}"
+        said = f"; {last[:200]}" if last else ""
+        return "exception" if last else "exit", f"exit status {execution.code}{said}"
     got = execution.stdout.decode(errors="replace")
     if same_output(expected, got):
         return None
-    return "wrong_answer", f"{_brief(got)} was written"
+    return "wrong_answer", f"{_brief(got)} was written, and {_brief(expected)} expected"
 
 
 def _tell(context: Context, execution: Execution, clocks: Clocks | None = None) -> None:
@@ -413,6 +435,8 @@ def _added(one: Clocks, other: Clocks) -> Clocks:
 
 
 def _words(execution: Execution) -> str:
+    if execution.limit == "protocol":
+        return "it sent what is no answer"
     if execution.limit is not None:
         cpu_s, wall_s = execution.clocks.cpu_s or 0.0, execution.clocks.wall_s or 0.0
         return f"its limit for {execution.limit} was used up ({cpu_s:.2f} CPU-s, {wall_s:.2f} s)"

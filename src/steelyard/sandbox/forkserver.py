@@ -272,9 +272,9 @@ class Slots:
         guest = watched.guest
         self._watchdog.remove(guest)
         guest.close()
-        watched.usage.close()
         slot = guest.slot
-        odd = guest.status is None or guest.failed is not None or guest.cut == "memory"
+        odd = guest.status is None or guest.failed is not None or watched.usage.memory_kills()
+        watched.usage.close()
         if odd or slot.served >= SERVES:
             slot.close()
         elif not slot.gone:

@@ -27,7 +27,7 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, guest, launch, processes
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.machine import find_bwrap, runtime_tree, survey
+from steelyard.sandbox.machine import Tree, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
@@ -78,7 +78,6 @@ _REQUIRED: Final[Mapping[str, str]] = {
     "etc_shadow": "no",
     "etc_hostname": "no",
     "network_socket": "no",
-    "network_devices": "",
     "new_user_namespace": "no",
     "ptrace": "no",
     "root_writable": "no",
@@ -100,6 +99,7 @@ JUDGE_PROCESSES: Final = 16
 """Processes of one judge; many live in one slot."""
 
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_TAKEN: Final = ("/tmp", "/dev", "/proc", "/box", "/etc", "/fake-proc", "/steelyard")  # noqa: S108
 _SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _GUEST: Final = "/steelyard/guest"
 _BOOT: Final = (
@@ -142,6 +142,7 @@ class House:
         self._folder = Path(tempfile.mkdtemp(prefix=owner.named("")))
         self._folder.chmod(0o755)
         self._trees = [tree for tree in runtime_tree() if str(tree.target) != "/usr"]
+        self._shown = [_shown(tree, number) for number, tree in enumerate(self._trees)]
         self._bwrap = str(_copied(bwrap.path, self._folder) if bwrap.origin == "wheel" else bwrap.path)
         self._furnish()
         self._cgroups: dict[Slot, cgroups.Slot] = {}
@@ -213,7 +214,7 @@ class House:
         # a user for each slot: the machine counts pipes, signals and descriptors in flight for each user
         user = FIRST_USER + (os.getpid() * 1_024 + number) % USERS
         places = [
-            (str(self._folder / f"tree{number}") if root else str(tree.source), str(tree.target))
+            (str(self._folder / f"tree{number}") if root else str(tree.source), str(self._shown[number]))
             for number, tree in enumerate(self._trees)
         ]
         config = {
@@ -235,7 +236,7 @@ class House:
     ) -> list[str]:
         folder = str(self._folder)
         packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-        paths = list(packages)
+        paths = [self._inside(package) for package in packages]
         argv = [self._bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
         argv += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
         argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--clearenv"]
@@ -278,9 +279,17 @@ class House:
             },
         }
         return [
-            *argv, str(Path(sys.executable).resolve()), "-P", "-S", "-B",
+            *argv, self._inside(str(Path(sys.executable).resolve())), "-P", "-S", "-B",
             "-c", _BOOT.format(paths=paths, settings=settings),
         ]  # fmt: skip
+
+    def _inside(self, path: str) -> str:
+        """Where a path of this Python is inside."""
+        for tree, shown in zip(self._trees, self._shown, strict=True):
+            for outside in (tree.target, tree.source):
+                if Path(path).is_relative_to(outside):
+                    return str(shown / Path(path).relative_to(outside))
+        return path
 
     def adapt(self, error: SandboxError) -> bool:
         """Whether another slot may start where this one did not: with the outer /proc.
@@ -306,7 +315,7 @@ class House:
         own = processes.tree(slot.pid) if cgroup is None else cgroup.pids()
         self._own[slot] = frozenset(own)
         facts = await slot.facts()
-        if (fault := _unproven(facts)) is not None:
+        if (fault := _unproven(facts, self._inside(sys.base_prefix))) is not None:
             raise SandboxError("sandbox:bubblewrap", fault)
         self.proven = dict(facts)
 
@@ -343,9 +352,15 @@ class House:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _unproven(facts: Mapping[str, str]) -> str | None:
+def _shown(tree: Tree, number: int) -> Path:
+    """Where a tree is inside: at its own place, except where a guest has something else."""
+    hidden = any(tree.target.is_relative_to(place) for place in _TAKEN)
+    return Path(f"/steelyard/tree{number}") if hidden else tree.target
+
+
+def _unproven(facts: Mapping[str, str], prefix: str) -> str | None:
     """Say which fact is not as it must be, if one is not."""
-    needed = {**_REQUIRED, "prefix": sys.base_prefix, "version": " ".join(sys.version.split())}
+    needed = {**_REQUIRED, "prefix": prefix, "version": " ".join(sys.version.split())}
     for fact, value in needed.items():
         if facts.get(fact) != value:
             return f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {value!r}"

@@ -37,7 +37,7 @@ from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
 from steelyard.rewards.serving import refuse_in_worker
 from steelyard.rollout import Group, canonical_json
-from steelyard.runtime import CHUNK, PLACES, Runtime, refuse_scheme
+from steelyard.runtime import CHUNK, PLACES, Runtime, refuse_scheme, refuse_unattested
 from steelyard.scoring.rows import OUT_COLUMNS, as_lines, columns_out, in_chunks, scored_rows
 from steelyard.scoring.summary import Counting, Summary
 
@@ -121,7 +121,7 @@ def score_file(
     refuse_scheme(recipe, options.advantage)
     path = ledger_of(out) if ledger is None else Path(ledger)
     _refuse_mix_ups(file, out, path)
-    _refuse_unattested(recipe)
+    refuse_unattested(recipe)
     target = ScoredFile(out)
     with ExitStack() as stack:
         record: Ledger | None = None
@@ -147,21 +147,6 @@ def score_file(
         )
         record.forget_spool()
         return counting.finish(record, run)
-
-
-def _refuse_unattested(recipe: Recipe) -> None:
-    """Have boundaries prove that they hold, before anything is read."""
-    proving: list[Any] = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
-
-    async def prove() -> None:
-        for reward in proving:
-            try:
-                await reward.attest()
-            finally:
-                await reward.close()
-
-    if proving:
-        asyncio.run(prove())
 
 
 def ledger_of(out: Path) -> Path:

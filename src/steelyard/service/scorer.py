@@ -26,7 +26,7 @@ from steelyard.errors import RefusedError, RunStoppedError, SteelyardError, desc
 from steelyard.outcome import ScoredGroup
 from steelyard.rewards import Recipe
 from steelyard.rewards.asked import recipe_file_of, recipe_of
-from steelyard.runtime import Runtime
+from steelyard.runtime import Runtime, refuse_unattested
 from steelyard.service.documents import BadPostError, error_of, line
 from steelyard.service.rows import groups_of, rows_of
 from steelyard.service.settings import Settings
@@ -48,6 +48,7 @@ def main(control: int, parent: int, settings: Settings, number: int) -> None:
         try:
             recipe = pinned(recipe_of(settings.recipe, places=settings.code), sources)
             runtime = _runtime(recipe, settings)
+            refuse_unattested(recipe)
         except RefusedError as error:
             refused = {"reason": error.reason, "where": error.where, "remedy": error.remedy}
             _tell(front, {"refused": refused, "files": sources.stamps})
