@@ -55,7 +55,9 @@ def test_a_value_that_the_candidate_changes_later_arrives_as_it_was_returned(tmp
 )
 def test_whatever_a_call_raises_is_its_outcome_and_the_next_call_is_made(tmp_path, kind):
     source = f"def f():\n    raise {kind}('no')\ndef g(): return 1"
-    assert outcomes(tmp_path, source, call("f"), call("g")) == [["x", kind, "no", 2], ["v", 1]]
+    raised, returned = outcomes(tmp_path, source, call("f"), call("g"))
+    assert (raised[:4], raised[4][0], raised[4][-1]) == (["x", kind, "no", 2], kind, "BaseException")
+    assert returned == ["v", 1]
 
 
 def test_exceptions_that_lie_about_themselves_are_outcomes_too(tmp_path):
@@ -70,7 +72,7 @@ def f(): raise E
 def g(): raise Long
 """
     first, second = outcomes(tmp_path, source, call("f"), call("g"))
-    assert first == ["x", "E", "", 8]
+    assert first == ["x", "E", "", 8, ["Exception", "BaseException"]]
     assert second[:2] == ["x", "Long"]
     assert len(second[2]) == 300
 

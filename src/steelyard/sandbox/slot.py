@@ -115,7 +115,7 @@ class Guest:
                 data = b""
             self._left -= len(data)
             try:
-                for frame in (data,) if self._packets else self._reader.feed(data):
+                for frame in filter(None, (data,)) if self._packets else self._reader.feed(data):
                     self._take(frame)
                 if self._left < 0:
                     raise ValueError("it sends without end")  # noqa: TRY301 - as for a frame too long

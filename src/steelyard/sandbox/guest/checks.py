@@ -110,7 +110,7 @@ def compiled(source: bytes, entry_point: str = "", file: str = "test_candidate.p
         for node in ast.walk(statement)
     )
     guarded = any(map(_is_main_guard, tree.body)) and not any(map(_holds_tests, tree.body))
-    rewriter = _Rewriter()
+    rewriter = _Rewriter(tree)
     tree = ast.fix_missing_locations(_Identity().visit(rewriter.visit(tree)))
     code = compile(tree, file, "exec", dont_inherit=True)
     return Suite(code, rewriter.sites, free, bound, imports, calls_check, guarded)
@@ -152,8 +152,9 @@ def _names(source: bytes | str, entry_point: str = "") -> tuple[list[str], set[s
 class _Rewriter(ast.NodeTransformer):
     """The rewriting; it carries where in the suite it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: ast.AST) -> None:
         self.sites: list[Site] = []
+        self.own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
         self.optional = 0  # branches and helpers around
         self.quiet = 0  # asserts around here are the suite's own business
 
@@ -227,10 +228,11 @@ class _Rewriter(ast.NodeTransformer):
         if not isinstance(call, ast.Call):
             return node
         name = _call_name(call)
-        if (name.startswith("assert") or name in {"raises", "fail"}) and not self.quiet:
+        checks = name not in self.own and (name.startswith("assert") or name in {"raises", "fail"})
+        if checks and not self.quiet:  # a helper of the suite's own has asserts of its own
             done: list[ast.stmt] = [node, self.tell(PASSED, len(self.sites))]
             return self.checked(node, ast.unparse(node), done, never=name == "fail")
-        if call is node.value and name and name not in _FRAME_BOUND and not name.startswith("assert"):
+        if call is node.value and name and name not in _FRAME_BOUND and not checks:
             asked = ast.Call(ast.Name(IN_PLACE, ast.Load()), [call.func, *call.args], call.keywords)
             node.value = ast.copy_location(asked, call)
         return node
@@ -354,6 +356,8 @@ def _needs(node: ast.AST, theirs: set[str], pytests: set[str], fixtures: set[str
             why = _equality_needs(node.args[:2], theirs)
         case ast.Call():
             why = _call_needs(node, module)
+        case ast.Subscript(value=ast.Attribute(attr="environ"), ctx=ast.Store()):
+            why = "it sets the environment of the candidate's process"
         case _:
             why = None
     return why
@@ -412,7 +416,6 @@ def _call_needs(node: ast.Call, module: str) -> str | None:
     first = node.args[0]
     if isinstance(first, ast.Name) and first.id in {module, "builtins", "sys", "os"}:
         return f"it patches `{first.id}`"
-    theirs = (module, "builtins", "sys.", "os.")
-    if isinstance(first, ast.Constant) and type(first.value) is str and first.value.startswith(theirs):
+    if isinstance(first, ast.Constant) and type(first.value) is str:
         return f"it patches `{first.value}`"
     return None

@@ -226,6 +226,8 @@ class Link(Wire):
         args = self.value(tree) if tree is not None else None
         if tag is not None and type(held) is int and issubclass(kind := self.kind(tag), Exception):
             return raised(kind, message, held)
+        if foreign := _foreign(names, message):
+            return foreign
         hidden = next((name for name in names if name in ERRORS or name in HIDDEN), "")
         if nearest := ERRORS.get(hidden):
             try:
@@ -234,7 +236,7 @@ class Link(Wire):
                 error = RuntimeError()  # its arguments are not what the type demands
             if type(error) in ERRORS.values() and isinstance(error, nearest):
                 return error
-        return RuntimeError(f"{names[0]}: {message}")
+        return RuntimeError(f"{names[0].rpartition('.')[2]}: {message}")
 
     # what the candidate asks of the tests
 
@@ -332,6 +334,20 @@ def _public(value: Any) -> bool:
     module = getattr(value, "__module__", None)
     known = module == "builtins" or (module or "").partition(".")[0] in SHARED | {"_operator", "_functools"}
     return known and getattr(sys.modules.get(module or ""), value.__name__, None) is value
+
+
+def _foreign(names: list[str], message: str) -> Exception | None:
+    """An exception of a library that the tests have imported, too: `json.JSONDecodeError` is none of Python's own."""
+    for known in names:
+        module, _, name = known.rpartition(".")
+        kind = vars(sys.modules[module]).get(name) if module in sys.modules else None
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            error = kind.__new__(kind)
+            error.args = (message,)
+            return error
+        if not module:
+            return None  # from here on Python's own
+    return None
 
 
 def copy_back(old: Any, new: Any) -> None:

@@ -131,3 +131,17 @@ def bases(error: BaseException) -> list[str]:
         return [type.__dict__["__name__"].__get__(kind) for kind in kinds if kind in _EXCEPTIONS]
     except Exception:
         return []
+
+
+def found(module: ModuleType, name: str) -> object:
+    """Return what the tests mean by a name, perhaps dotted: `None` if the candidate has nothing of that name.
+
+    LeetCode's problems are methods of a class `Solution`, which its tests do not mention.
+    """
+    value: object = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    solution = getattr(module, "Solution", None)
+    if value is None and isinstance(solution, type) and callable(getattr(solution, name, None)):
+        return getattr(solution(), name)
+    return value

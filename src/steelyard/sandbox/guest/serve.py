@@ -215,9 +215,9 @@ class Server:
     def raised(self, error: BaseException) -> list[Any]:
         kind, message, line = load.told(error, self.path)
         try:
-            names = [str.__str__(base.__name__)[:100] for base in type(error).__mro__[:20]]
+            names = [_known_as(base) for base in type(error).__mro__[:20]]
             args = codec.to_tree(tuple(error.args), None, 10_000)
-            own = type(error).__module__ != "builtins"
+            own = type(error).__module__ in {self.module.__name__, "__main__"}
             tag = self.handle(type(error)) if own else None
             held = self.handle(error)["h"] if own else None
         except BaseException:
@@ -242,7 +242,8 @@ class Server:
         if names is None:
             listed = held.get("__all__") or [name for name in held if name[:1] != "_"]
             names = [name for name in listed if type(name) is str]
-        return ["v", {"d": [[name, self.named(name, held[name])] for name in names if name in held]}]
+        pairs = ((name, load.found(self.module, name)) for name in names)
+        return ["v", {"d": [[name, self.named(name, value)] for name, value in pairs if value is not None]}]
 
     def named(self, name: str, value: object) -> Any:
         """What the module calls `name`; of Python's own the judge has its own."""
@@ -292,6 +293,12 @@ class Server:
         if value is NotImplemented:
             raise TypeError(f"{codec.type_name(found)} does not support {name} with this operand")
         return ["v", self.tree(self.settled(value))]
+
+
+def _known_as(kind: type) -> str:
+    """The name by which the judge finds the same exception: a built-in's alone, another's with its module."""
+    name, module = str.__str__(kind.__name__)[:100], str.__str__(kind.__module__)[:100]
+    return name if module == "builtins" else f"{module}.{name}"
 
 
 def _function(server: Server, handle: int) -> Callable[..., Any]:

@@ -55,9 +55,9 @@ def _outcome(module: Any, call: Any, limit: int, path: str) -> list[Any]:
     args = [codec.from_tree(tree) for tree in args]
     kwargs = codec.from_tree(kwargs) if kwargs else {}
     try:
-        function = module
-        for part in name.split("."):
-            function = getattr(function, part)
+        function = load.found(module, name)
+        if function is None:
+            raise AttributeError(f"the candidate defines no {name!r}")
         value = function(*args, **kwargs)
         if in_place:
             return ["v", *_both(value, args, limit)]
