@@ -185,3 +185,10 @@ def test_hostile_text_costs_time_in_proportion_to_its_length(text):
     started = time.process_time()
     source_of(text, "def f(x):\n    '''d'''\n", "body", ["f"])
     assert time.process_time() - started < 5  # a quadratic scan takes minutes
+
+
+def test_fences_that_do_not_close_a_block_are_read_in_linear_time():
+    text = " " * 200_000 + "````\n" + "```\n" * 20_000
+    started = time.process_time()
+    source_of(text, "", "full", ["f"])
+    assert time.process_time() - started < 1  # columns counted at each fence take 4 s

@@ -195,7 +195,7 @@ def _blocks(text: str, *, opened: bool) -> list[_Block] | None:
         if now is None:
             if fence.alone or fence.python:
                 now = fence
-        elif fence.alone and fence.column < now.column + 4 and fence.marks.startswith(now.marks):
+        elif fence.alone and fence.marks.startswith(now.marks) and fence.column < now.column + 4:
             _close(blocks, now, lines, fence.line)
             now = fence if fence.info else None
     if now is not None:

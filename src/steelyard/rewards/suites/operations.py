@@ -134,6 +134,8 @@ _WRITTEN = ("builtins", "collections", "datetime", "decimal", "fractions")
 
 
 def _text(value: Any = "") -> str:  # noqa: ANN401
+    if type(value) is str:
+        return value
     _printable(value)
     return str(value)
 
@@ -147,7 +149,7 @@ def _printable(value: Any) -> None:  # noqa: ANN401
     """Refuse what has no text of its own or a long one, and more digits than Python prints by default."""
     if type(value) in VIEWS:
         value = list(value)
-    weigh(value)
+    weigh(value, times=10)  # each element takes its time, and many checks may ask for the same text
     stack = [value]
     while stack:
         value = stack.pop()

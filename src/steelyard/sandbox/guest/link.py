@@ -337,7 +337,7 @@ def _public(value: Any) -> bool:
 
 
 def _foreign(names: list[str], message: str) -> Exception | None:
-    """An exception of a library that the tests have imported, too: `json.JSONDecodeError` is none of Python's own."""
+    """An exception that is none of Python's own, `json.JSONDecodeError`, of a library that is loaded here."""
     for known in names:
         module, _, name = known.rpartition(".")
         kind = vars(sys.modules[module]).get(name) if module in sys.modules else None

@@ -12,6 +12,7 @@ import builtins
 import os
 import sys
 from types import CodeType, ModuleType, TracebackType
+from typing import Any
 
 from . import frames
 
@@ -133,15 +134,23 @@ def bases(error: BaseException) -> list[str]:
         return []
 
 
-def found(module: ModuleType, name: str) -> object:
-    """Return what the tests mean by a name, perhaps dotted: `None` if the candidate has nothing of that name.
+def found(module: ModuleType, name: str) -> Any:
+    """Return what the tests mean by a name, perhaps dotted.
 
     LeetCode's problems are methods of a class `Solution`, which its tests do not mention.
+
+    Raises
+    ------
+    AttributeError
+        The candidate has nothing of that name.
     """
-    value: object = module
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    solution = getattr(module, "Solution", None)
-    if value is None and isinstance(solution, type) and callable(getattr(solution, name, None)):
+    value: Any = module
+    try:
+        for part in name.split("."):
+            value = getattr(value, part)
+    except AttributeError:
+        solution = getattr(module, "Solution", None)
+        if not isinstance(solution, type) or not callable(getattr(solution, name, None)):
+            raise
         return getattr(solution(), name)
     return value

@@ -242,8 +242,11 @@ class Server:
         if names is None:
             listed = held.get("__all__") or [name for name in held if name[:1] != "_"]
             names = [name for name in listed if type(name) is str]
-        pairs = ((name, load.found(self.module, name)) for name in names)
-        return ["v", {"d": [[name, self.named(name, value)] for name, value in pairs if value is not None]}]
+        pairs = []
+        for name in names:
+            with suppress(AttributeError):
+                pairs.append([name, self.named(name, load.found(self.module, name))])
+        return ["v", {"d": pairs}]
 
     def named(self, name: str, value: object) -> Any:
         """What the module calls `name`; of Python's own the judge has its own."""

@@ -55,10 +55,7 @@ def _outcome(module: Any, call: Any, limit: int, path: str) -> list[Any]:
     args = [codec.from_tree(tree) for tree in args]
     kwargs = codec.from_tree(kwargs) if kwargs else {}
     try:
-        function = load.found(module, name)
-        if function is None:
-            raise AttributeError(f"the candidate defines no {name!r}")
-        value = function(*args, **kwargs)
+        value = load.found(module, name)(*args, **kwargs)
         if in_place:
             return ["v", *_both(value, args, limit)]
         return ["v", codec.to_tree(value, None, limit)]
