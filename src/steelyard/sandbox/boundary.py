@@ -90,8 +90,8 @@ class Boundary(Protocol):
     def identity(self) -> str:
         """Changes whenever a verdict could."""
 
-    async def attest(self) -> Mapping[str, str]:
-        """Prove from inside that it holds; return the facts.
+    async def attest(self, limits: Limits | None = None) -> Mapping[str, str]:
+        """Prove from inside that it holds, also under these limits; return the facts.
 
         Raises
         ------

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from steelyard.clock import Clock, SystemClock
-from steelyard.errors import SandboxError
+from steelyard.errors import RefusedError, SandboxError
 from steelyard.execution import MIB, Execution, Limits
 from steelyard.sandbox.boundary import Checks, Opinion, Program
 from steelyard.sandbox.forkserver import SLOTS_EACH, Making, Mould, Slots, made
@@ -101,15 +101,21 @@ class Bubblewrap:
 
     def _opened(self) -> _Open:
         loop = asyncio.get_running_loop()
-        if self._open is not None and self._open.loop is not loop:  # its loop has ended, and so did its slots
-            self._open.close()
+        if self._open is not None and self._open.loop is not loop:
+            if self._open.loop.is_running():
+                raise RefusedError(
+                    "it is in use in another event loop",
+                    where=f"boundary {self.name}",
+                    remedy="make a boundary for each loop",
+                )
+            self._open.close()  # its loop has ended, and so did its slots
             self._open = None
         if self._open is None:
             self._open = _Open(loop, House(self._cgroup, self._clock), self._clock, self._most)
         return self._open
 
-    async def attest(self) -> Mapping[str, str]:
-        """Prove from inside that it holds; return the facts.
+    async def attest(self, limits: Limits | None = None) -> Mapping[str, str]:
+        """Prove from inside that it holds, also under these limits; return the facts.
 
         Raises
         ------
@@ -118,7 +124,7 @@ class Bubblewrap:
         """
         if self._facts is None:
             opened = self._opened()
-            mould = Mould.of(Limits(), self._preloaded(b""))
+            mould = Mould.of(limits or Limits(), self._preloaded(b""))
             try:
                 slot = await opened.slots.slot(mould)
             except SandboxError as error:
@@ -158,8 +164,9 @@ class Bubblewrap:
             stdin=program.stdin if apart else None,
             apart=apart,
         )
-        execution = await _begun(
-            lambda anew: self._opened().slots.run(
+        opened = self._opened()
+        execution = await opened.begun(
+            lambda anew: opened.slots.run(
                 given,
                 limits,
                 begun,
@@ -176,18 +183,22 @@ class Bubblewrap:
         self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
     ) -> tuple[Execution, Opinion]:
         """Have a judge process check a candidate: see `steelyard.sandbox.boundary.Boundary`."""
-        return await _begun(lambda anew: self._checked(source, checks, limits, fresh=anew), fresh=fresh)
+        opened = self._opened()
+        return await opened.begun(
+            lambda anew: self._checked(opened, source, checks, limits, fresh=anew), fresh=fresh
+        )
 
     async def _checked(
-        self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool
+        self, opened: _Open, source: bytes, checks: Checks, limits: Limits, *, fresh: bool
     ) -> tuple[Execution, Opinion]:
-        opened = self._opened()
         asked = self._clock.now()
         judge = await opened.judges.take(checks, fresh=fresh)
         waited_s = self._clock.now() - asked
-        ours, theirs = socket.socketpair()
         sound = False
+        ends: list[socket.socket] = []
         try:
+            ends += socket.socketpair()
+            ours, theirs = ends
             given = Given(
                 frames.pack(_header("serve", {}), source),
                 cpu_s=_backstop(limits),
@@ -207,8 +218,8 @@ class Bubblewrap:
             opinion = await asking.opinion()
             sound = opinion.lost is None
         finally:
-            ours.close()
-            theirs.close()
+            for end in ends:
+                end.close()
             if sound:
                 opened.judges.give(judge)
             else:
@@ -234,14 +245,41 @@ class _Open:
         most = most or house.cores * SLOTS_EACH
         self.slots = Slots("bubblewrap", making, clock, usual=2 * house.cores, most=most)
         self.judges = Judges(self._judges, clock)
+        self._closed = False
+        self._of_judges: set[Slot] = set()
 
     async def _judges(self) -> Slot:
-        return await made(self.making, JUDGES, lambda _slot: None)
+        if self._closed:
+            raise SandboxError("sandbox:bubblewrap", "the boundary was closed")
+        return await made(self.making, JUDGES, self._of_judges.discard, self._of_judges.add)
+
+    async def begun(self, run: Callable[[bool], Awaitable[_T]], *, fresh: bool) -> _T:
+        """Try again in a new slot what never began there: it had no first draw that it could have spoilt.
+
+        Raises
+        ------
+        SandboxError
+            If it never began, or all was closed.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                return await run(fresh)
+            except SandboxError:
+                if self._closed or not left:
+                    raise
+            except OSError as error:  # no descriptors, no memory on our side
+                if self._closed or not left:
+                    raise SandboxError("sandbox:bubblewrap", f"nothing can be started: {error}") from error
+            fresh = True
+        raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
         """End all slots, and take the house down."""
+        self._closed = True
         self.slots.close()
         self.judges.close()
+        for slot in list(self._of_judges):
+            slot.close()
         self.house.close()
 
 
@@ -281,16 +319,6 @@ class _Asking:
             return opinion_of(self._answer.result())
         except (ConnectionError, SandboxError) as error:
             return Opinion(lost=str(error))
-
-
-async def _begun(run: Callable[[bool], Awaitable[_T]], *, fresh: bool) -> _T:
-    """Try again in a new slot what never began there: it had no first draw that it could have spoilt."""
-    for _ in range(TRIES - 1):
-        try:
-            return await run(fresh)
-        except SandboxError:
-            fresh = True
-    return await run(fresh)
 
 
 def _header(mode: str, settings: Mapping[str, object]) -> bytes:

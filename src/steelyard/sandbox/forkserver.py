@@ -94,7 +94,10 @@ async def made(
     """
     adapted = False
     while True:
-        slot = making.slot(mould, on_gone)
+        try:
+            slot = making.slot(mould, on_gone)
+        except OSError as error:  # no descriptors, no processes, no memory on our side
+            raise SandboxError("sandbox", f"a slot cannot be made: {error}") from error
         begun(slot)
         try:
             await making.prove(slot)
@@ -189,7 +192,7 @@ class Slots:
         self._watchdog = Watchdog(clock, self._turns.slow)
         self._idle: dict[Mould, list[Slot]] = {}
         self._all: dict[Slot, Mould] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(
         self,
@@ -233,40 +236,34 @@ class Slots:
         try:
             slot = await self.slot(mould, fresh=fresh)
             queued_s = self._clock.now() - asked
-            usage = self._making.usage(slot)  # before it begins: what is counted from now on is its own
-            watched = Watched(self._begin(slot, given), limits, usage, waiting)
+            watched = self._begin(slot, given, limits, waiting)
         except BaseException:
             self._turns.give()
             raise
-        self._watchdog.add(watched)
-        begun(watched.guest)
-        await self._end(watched, mould)
+        await self._end(watched, mould, begun)
         try:
             return execution(watched, self._boundary, queued_s, kept_bytes=kept_bytes)
         finally:
             self._release(watched, mould)
 
-    def _begin(self, slot: Slot, given: Given) -> Guest:
+    def _begin(self, slot: Slot, given: Given, limits: Limits, waiting: Callable[[], bool]) -> Watched:
         try:
-            return slot.start(given)
-        except SandboxError:
+            usage = self._making.usage(slot)  # before it begins: what is counted from now on is its own
+            return Watched(slot.start(given), limits, usage, waiting)
+        except BaseException:
             slot.close()
             raise
 
-    async def _end(self, watched: Watched, mould: Mould) -> None:
+    async def _end(self, watched: Watched, mould: Mould, begun: Callable[[Guest], None]) -> None:
         """Wait for a guest's end; whoever is called off ends it, and its slot is free when it is gone."""
+        self._watchdog.add(watched)
         try:
+            begun(watched.guest)
             await asyncio.shield(watched.guest.gone)
-        except asyncio.CancelledError:
+        except BaseException:
             watched.guest.kill()
-            leaving = asyncio.ensure_future(self._left(watched, mould))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            watched.guest.gone.add_done_callback(lambda _gone: self._release(watched, mould))
             raise
-
-    async def _left(self, watched: Watched, mould: Mould) -> None:
-        await watched.guest.gone
-        self._release(watched, mould)
 
     def _release(self, watched: Watched, mould: Mould) -> None:
         guest = watched.guest
@@ -282,7 +279,15 @@ class Slots:
         self._turns.give()
 
     async def slot(self, mould: Mould, *, fresh: bool = False) -> Slot:
-        """Find a slot that is free, or make one."""
+        """Find a slot that is free, or make one.
+
+        Raises
+        ------
+        SandboxError
+            If none can be made, or all were closed meanwhile.
+        """
+        if self._closed:
+            raise SandboxError(f"sandbox:{self._boundary}", "the boundary was closed")
         free = self._idle.get(mould)
         if free and not fresh:
             return free.pop()
@@ -303,6 +308,7 @@ class Slots:
 
     def close(self) -> None:
         """End all slots, and what runs in them."""
+        self._closed = True
         self._watchdog.close()
         for slot in list(self._all):
             slot.close()

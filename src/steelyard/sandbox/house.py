@@ -196,7 +196,7 @@ class House:
 
         try:
             slot = Slot(lambda control: self._command(control, mould, cgroup, number), self._clock, gone)
-        except SandboxError:
+        except BaseException:
             if cgroup is not None:
                 cgroup.remove()
             raise
@@ -213,16 +213,18 @@ class House:
         root = os.geteuid() == 0
         # a user for each slot: the machine counts pipes, signals and descriptors in flight for each user
         user = FIRST_USER + (os.getpid() * 1_024 + number) % USERS
+        bound = [(tree, f"{self._folder}/tree{number}") for number, tree in enumerate(self._trees)]
+        # only root can show what others may not pass; what is readable needs no help, and no right to mount
+        bound = [(tree, place) for tree, place in bound if root and tree.blocked_by is not None]
+        at = dict(bound)
         places = [
-            (str(self._folder / f"tree{number}") if root else str(tree.source), str(self._shown[number]))
-            for number, tree in enumerate(self._trees)
+            (at.get(tree, str(tree.source)), str(shown))
+            for tree, shown in zip(self._trees, self._shown, strict=True)
         ]
         config = {
             "parent": os.getpid(),
             "cgroup_procs": [str(path) for path in cgroup.join_paths] if cgroup is not None else [],
-            "binds": [[str(tree.source), place] for tree, (place, _) in zip(self._trees, places, strict=True)]
-            if root
-            else [],
+            "binds": [[str(tree.source), place] for tree, place in bound],
             "uid": user if root else None,
             "gid": user if root else None,
             "rlimits": {"STACK": [64 << 20, 64 << 20], "CORE": [0, 0]},
@@ -364,6 +366,8 @@ def _unproven(facts: Mapping[str, str], prefix: str) -> str | None:
     for fact, value in needed.items():
         if facts.get(fact) != value:
             return f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {value!r}"
+    if len(facts.get("descriptors", "").split()) != 4:  # standard ones, and its channel
+        return f"its open descriptors are {facts.get('descriptors')}"
     for kind in NAMESPACES:
         seen = facts.get(f"{kind}_namespace")
         if seen in {None, str(Path(f"/proc/self/ns/{kind}").readlink())}:

@@ -246,8 +246,10 @@ class Slot:
         told: list[bytes] = []
         guest = self.start(Given(b"", cpu_s=10, reply_bytes=1 << 20), kind=control.PROBE)
         guest.hear = told.append
-        await self._within(guest.gone)
-        guest.close()
+        try:
+            await self._within(guest.gone)
+        finally:
+            guest.close()
         if not told:
             raise SandboxError("sandbox", guest.failed or f"its probe ended without a word: {self.said()}")
         facts: Mapping[str, str] = json.loads(told[0])[1]

@@ -26,6 +26,7 @@ import os
 import sys
 from _thread import RLock
 from collections.abc import Callable
+from contextlib import suppress
 from types import CoroutineType, FunctionType, MethodType, ModuleType
 from typing import Any
 

@@ -54,7 +54,7 @@ def main(settings: dict[str, Any]) -> None:
     for kind in NAMESPACES:  # a guest cannot see whose network it is without
         _seen[f"{kind}_namespace"] = os.readlink(f"/proc/self/ns/{kind}")
     for name in settings["preload"]:
-        with suppress(ImportError):  # a guest that needs it will say so
+        with suppress(Exception):  # a guest that needs it will say what is wrong with it
             __import__(name)
     prepared = confine.prepare(settings["limits"])
     jobs.rehearse()
