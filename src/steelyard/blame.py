@@ -39,6 +39,12 @@ SHARE_ACTS_FROM: Final = 256
 SAME_ERROR_STOPS: Final = 32
 """A part whose first attempts all raise the same error stops the run after this many."""
 
+STARVED_GOT_SHARE: Final = 0.5
+"""Whoever got at least this share of the CPU that it was entitled to was not starved."""
+
+STARVED_DELAY_SHARE: Final = 0.1
+"""The share of the time in which a sentinel, that hardly wants the CPU, has to have waited for it."""
+
 OWN_LIMITS: Final = frozenset(
     {"cpu", "cpu_adaptive", "idle", "memory", "processes", "threads", "files", "output", "source"}
 )

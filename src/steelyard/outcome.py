@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from steelyard.clock import Clocks, Seconds
 from steelyard.errors import UnscoredValueError, describe, printable
@@ -396,6 +396,31 @@ class Reward(Protocol):
 
     def __call__(self, given: Any, context: Context, /) -> Any | Awaitable[Any]:  # noqa: ANN401
         """Judge: a rollout to one judgement; a batch or a group to as many, in order."""
+
+
+@runtime_checkable
+class Resident(Protocol):
+    """What a reward has besides whose calls go to something that lives from one to the next: a boundary."""
+
+    @property
+    def resource(self) -> str:
+        """Names what its calls share: rewards with the same one share the places for calls under way."""
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether it holds its calls, its canary's too, to limits of its own: nobody else cuts them."""
+
+    async def attest(self) -> None:
+        """Prove, before a run begins, that what it needs is there and holds.
+
+        Raises
+        ------
+        RefusedError
+            If it does not.
+        """
+
+    async def close(self) -> None:
+        """End what it keeps; a later call begins anew."""
 
 
 class Part(NamedTuple):

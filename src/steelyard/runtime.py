@@ -15,7 +15,7 @@ import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
@@ -28,6 +28,7 @@ from steelyard.outcome import (
     Failure,
     How,
     Part,
+    Resident,
     Said,
     Score,
     ScoredGroup,
@@ -175,7 +176,7 @@ class Runtime:
             If a reward judges nothing at all, or the ledger cannot be written.
         """
         for part in self.recipe.parts:
-            if hasattr(part.reward, "attest"):
+            if isinstance(part.reward, Resident):
                 await part.reward.attest()
         first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
         scheduler = Scheduler(
@@ -239,7 +240,7 @@ class Runtime:
         if reward.how is How.INLINE:
             return InlineCaller(reward, self._clock)
         if reward.how is How.ASYNC:
-            resource = getattr(reward, "resource", f"reward:{reward.name}")
+            resource = reward.resource if isinstance(reward, Resident) else f"reward:{reward.name}"
             free = places.setdefault(resource, asyncio.Semaphore(self._places))
             return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
         if not all(hasattr(reward, word) for word in ("spec", "room", "pack", "judge")):
@@ -299,7 +300,7 @@ def refuse_unattested(recipe: Recipe) -> None:
     RefusedError
         If one does not.
     """
-    proving: list[Any] = [part.reward for part in recipe.parts if hasattr(part.reward, "attest")]
+    proving = [part.reward for part in recipe.parts if isinstance(part.reward, Resident)]
 
     async def prove() -> None:
         for reward in proving:

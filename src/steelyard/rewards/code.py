@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from steelyard.blame import ending
 from steelyard.clock import Clocks
-from steelyard.errors import RefusedError, RewardError, RunStoppedError, SuspectError
+from steelyard.errors import RefusedError, RewardError, RunStoppedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, How, Scored, Takes
 from steelyard.rewards.hearing import TableHearing, report_in, told_code
@@ -41,8 +41,13 @@ _SHOWN: Final = 2_000  # bytes of output that are kept with an attempt
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = (
-    "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n"
+    "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n",
+    "from candidate import double\n\ndef test_double():\n    for _ in range(2):\n        twice = double(21)\n"
+    "        assert twice == [21, 21]\n",
 )
+"""The same question as a call table, and to a judge."""
+
+_CANARIES: Final = 2  # slots that must fail, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +120,40 @@ class UnitTests:
         return True
 
     async def canary(self) -> bool:
-        """Run an honest program in a new slot.
+        """Run an honest program in a new slot, by a call table and before a new judge.
 
         Raises
         ------
         RunStoppedError
             If two new slots one after the other cannot run it: what harmed them has outlived its slot.
         """
-        suite = compile_suite(_CANARY_TESTS)
+        for tests in _CANARY_TESTS:
+            causes: list[str] = []
+            while (cause := await self._unsound(tests)) is not None:
+                causes.append(cause)
+                if len(causes) == _CANARIES:
+                    raise RunStoppedError(
+                        f"reward {self.name!r}: after a candidate was lost, two new slots of "
+                        f"{self.boundary.name} failed an honest program ({'; '.join(causes)}): either the "
+                        "machine is out of order, or something has left its slot\n  next: look at the machine "
+                        "(steelyard doctor), then run the same command again"
+                    )
+        return True
+
+    async def _unsound(self, tests: str) -> str | None:
+        """Say why the honest program failed, if it did."""
+        suite = compile_suite(tests)
         if isinstance(suite, Fault):
             raise TypeError(suite.reason)
-        causes = []
-        for _ in range(2):
-            try:
-                scored = await self._table(suite, _CANARY, Context(fresh=True), urgent=True)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the canary was not answered
-                causes.append(str(error))
+        context = Context(fresh=True)
+        try:
+            if suite.kind == "table":
+                scored = await self._table(suite, _CANARY, context, urgent=True)
             else:
-                if scored.value == 1.0:
-                    return True
-                causes.append(scored.reason or str(scored.code))
-        raise RunStoppedError(
-            f"reward {self.name!r}: after a candidate was lost, two new slots of {self.boundary.name} failed "
-            f"an honest program ({'; '.join(causes)}): either the machine is out of order, or something has "
-            "left its slot\n  next: look at the machine (steelyard doctor), then run the same command again"
-        )
+                scored = await self._judged(suite, _CANARY, context, "the canary", in_place=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the canary was not answered
+            return str(error)
+        return None if scored.value == 1.0 else scored.reason or str(scored.code)
 
     async def __call__(self, rollout: Rollout, context: Context, /) -> Scored:
         """Judge one rollout.
@@ -174,16 +188,21 @@ class UnitTests:
         if suite.kind == "stdio":
             return await self._pairs(suite, code, context)
         if suite.kind == "judge":
-            return await self._judged(suite, code, context, rollout.where)
+            in_place = self._in_place(columns)
+            return await self._judged(suite, code, context, rollout.where, in_place=in_place)
         return await self._together(suite, code, context)
 
+    def _in_place(self, columns: Mapping[str, Any]) -> bool:
+        """Whether this row's checks see what a call did to its arguments: the column goes over the setting."""
+        asked = columns.get("in_place")
+        return self.in_place if asked is None else bool(asked)
+
     def _compiled(self, columns: Mapping[str, Any]) -> Suite | Fault:
-        in_place = columns.get("in_place")
         return compile_suite(
             columns.get("tests"),
             columns.get("entry_point"),
             share=self.share,
-            in_place=self.in_place if in_place is None else bool(in_place),
+            in_place=self._in_place(columns),
             cooperative=self.cooperative,
         )
 
@@ -206,7 +225,16 @@ class UnitTests:
         passed, clocks, first = 0, Clocks(), None
         for number, pair in enumerate(suite.pairs, start=1):
             program = Program("program", code, stdin=pair.stdin.encode("utf-8", "surrogatepass"))
-            execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
+            try:
+                execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
+            except SandboxError as error:
+                if number == 1:
+                    raise
+                words = (
+                    f"input {number} never began: {error.cause}"  # though it ran before, and may be to blame
+                )
+                evidence = {"integrity": ISOLATED, "words": words}
+                raise SuspectError(words, clocks=clocks, evidence=evidence) from error
             clocks = _added(clocks, execution.clocks)
             _tell(context, execution, clocks)
             if execution.ended is not Ended.EXIT:
@@ -220,17 +248,17 @@ class UnitTests:
                     break
         return self._scored(passed, suite.planned, *(first or (None, None)))
 
-    async def _judged(self, suite: Suite, code: bytes, context: Context, where: str) -> Scored:
-        header = {"share": self.share, "in_place": self.in_place}
+    async def _judged(
+        self, suite: Suite, code: bytes, context: Context, where: str, *, in_place: bool
+    ) -> Scored:
+        header = {"share": self.share, "in_place": in_place}
         checks = Checks(suite.digest, suite.source, suite.entry_point, header)
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
         _tell(context, execution)
         if opinion.code == "gone" or (opinion.lost is not None and execution.limit not in {None, "protocol"}):
             return self._ended(execution, "it ended before its tests did")
         if opinion.lost is not None:  # with its judge a candidate ends, too, and that is not its doing
-            raise SuspectError(
-                f"the judge was lost: {opinion.lost}", clocks=execution.clocks, evidence=execution.evidence
-            )
+            raise _suspect(f"the judge was lost: {opinion.lost}", execution, ISOLATED)
         if opinion.code == "suite_error":
             raise RewardError(self.name, f"its tests fail by themselves: {opinion.reason}", row=where)
         if opinion.code is not None and execution.limit is not None:
@@ -272,16 +300,11 @@ class UnitTests:
         """Judge a candidate that ended before its checks were through."""
         code = ending(execution)
         if code is None:
-            self._suspect(execution)
+            raise _suspect("wall" if execution.limit == "wall" else None, execution, integrity)
         words = where + (_words(execution) if fault is None else f"{fault} ({_words(execution)})")
         if code == "no_verdict" and fault is not None:
             code = "protocol"
         return Scored(self.floor, code, words, integrity)
-
-    def _suspect(self, execution: Execution) -> NoReturn:
-        cause = "wall" if execution.limit == "wall" else f"contact was lost ({_words(execution)})"
-        evidence = {**execution.evidence, "integrity": ISOLATED, "words": _words(execution)}
-        raise SuspectError(cause, clocks=execution.clocks, evidence=evidence)
 
 
 def tests(
@@ -392,9 +415,11 @@ def _prompt_text(prompt: Text) -> str:
 def _output_fault(expected: str, execution: Execution) -> tuple[str, str] | None:
     """Say what is wrong with a run that ended by itself."""
     if execution.code:
-        last = execution.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        last = execution.stderr[-4_000:].decode(errors="replace").strip().rpartition("\n")[2]
         said = f"; {last[:200]}" if last else ""
         return "exception" if last else "exit", f"exit status {execution.code}{said}"
+    if execution.stdout == expected.encode("utf-8", "surrogatepass"):
+        return None
     got = execution.stdout.decode(errors="replace")
     if same_output(expected, got):
         return None
@@ -432,6 +457,14 @@ def _added(one: Clocks, other: Clocks) -> Clocks:
 
     names = ("queued_s", "spawn_s", "wall_s", "reap_s", "cpu_s")
     return Clocks(**{name: both(name) for name in names}, censored=one.censored or other.censored)
+
+
+def _suspect(cause: str | None, execution: Execution, integrity: str) -> SuspectError:
+    """Make the error of an attempt that nobody can be blamed for yet; without a cause, contact was lost."""
+    words = cause if cause not in {None, "wall"} else _words(execution)
+    evidence = {**execution.evidence, "integrity": integrity, "words": words}
+    cause = cause or f"contact was lost ({words})"
+    return SuspectError(cause, clocks=execution.clocks, evidence=evidence)
 
 
 def _words(execution: Execution) -> str:

@@ -81,6 +81,7 @@ class TableHearing:
         self._share = share
         self._outcomes: list[Outcome] = []
         self._seen: Seen = {}
+        self._made: dict[int, Any] = {}
         self._next = 0
         self._needed: int | None = None  # calls that the next check needs, once it was looked at
         self._passed = 0
@@ -147,7 +148,7 @@ class TableHearing:
                 return
             self._next += 1
             self._needed = None
-            checked = judge_check(check, self._outcomes, self._seen)
+            checked = judge_check(check, self._outcomes, self._seen, self._made)
             if checked.passed:
                 self._passed += 1
             elif self._first is None:

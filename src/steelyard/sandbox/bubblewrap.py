@@ -211,7 +211,7 @@ class Bubblewrap:
                 limits,
                 asking.begun,
                 kept_bytes=limits.kept_bytes,
-                preload=self._preloaded(source),
+                preload=self._preloaded(source + checks.source),
                 fresh=fresh,
                 waiting=lambda: not judge.waits_for_candidate,
             )

@@ -10,7 +10,10 @@ cgroup is made and removed. Where there is none, `Places.reason` and `Places.rem
 Version 2 allows no cgroup both processes and controlled children. So whoever is in our own cgroup, this
 process too, moves into a leaf of it, `steelyard-host`, and only if the cgroup was handed to us: it is the
 root of a container's view, or a systemd unit with `Delegate=yes`, or it belongs to our user, or a setting
-named it.
+named it. Whoever only wants to know asks `detect(dry=True)`, which changes nothing and guesses from rights.
+
+The kernel also counts on a cgroup what a limit above it, or the want of the whole machine, ended in it. Only
+together with a limit of its own that was reached is that the candidate's doing.
 
 Not covered: CPU quotas (the verdict is CPU time, not speed), disk bandwidth, and what a kernel does not
 charge (on version 1 swap where `memory.memsw` is missing).
@@ -21,7 +24,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -53,18 +56,21 @@ class Places(NamedTuple):
         Why there is none.
     remedy
         What mends that.
+    would
+        What a dry look left undone.
     """
 
     mode: str
     folders: Mapping[str, Path] = {}
     reason: str = ""
     remedy: str = ""
+    would: str = ""
 
 
 # --- finding a place
 
 
-def detect(path: str | None = None, *, proc: Path = Path("/proc/self")) -> Places:
+def detect(path: str | None = None, *, proc: Path = Path("/proc/self"), dry: bool = False) -> Places:
     """Find where this process may make cgroups, and prepare it; asking again changes nothing.
 
     Parameters
@@ -73,6 +79,8 @@ def detect(path: str | None = None, *, proc: Path = Path("/proc/self")) -> Place
         Where to make them: a folder of version 2, or a path below every hierarchy of version 1.
     proc
         The folder of /proc that says which cgroup is ours.
+    dry
+        Change nothing, not even for a moment: say what would be done.
     """
     try:
         hierarchies = dict(_hierarchies(proc, path))
@@ -81,14 +89,16 @@ def detect(path: str | None = None, *, proc: Path = Path("/proc/self")) -> Place
     why: list[str] = []
     if "unified" in hierarchies:
         folder = Path(path) if path is not None else hierarchies["unified"]
-        why.append(_prepared_v2(folder, named=path is not None))
-        if not why[-1]:
-            return Places("v2", {"unified": folder if folder.name != LEAF else folder.parent})
+        own = folder.parent if folder.name == LEAF else folder
+        fault, would = _prepared_v2(own, named=path is not None, dry=dry)
+        if not fault:
+            return Places("v2", {"unified": own}, would=would)
+        why.append(fault)
     if missing := [name for name in _NEEDED_V1 if name not in hierarchies]:
         why.append(f"version 1 lacks {', '.join(missing)}")
     else:
         folders = {name: hierarchies[name] for name in _NEEDED_V1}
-        tried = [_tried(folder) for folder in folders.values()]
+        tried = [_tried(folder, dry=dry) for folder in folders.values()]
         if not any(tried):
             return Places("v1", folders)
         why += filter(None, tried)
@@ -126,22 +136,27 @@ def _below(where: str, root: str) -> str:
     return (where[len(root.rstrip("/")) :] if inside else "").lstrip("/")
 
 
-def _prepared_v2(folder: Path, *, named: bool) -> str:
-    """Give the folder's children memory and pids; return what is in the way, or nothing."""
-    own = folder.parent if folder.name == LEAF else folder
+def _prepared_v2(own: Path, *, named: bool, dry: bool) -> tuple[str, str]:
+    """Give a cgroup's children memory and pids; return what is in the way, and what a dry look left undone."""
+    would = ""
     try:
         there = (own / "cgroup.controllers").read_text("ascii").split()
         if missing := [name for name in _NEEDED if name not in there]:
-            return f"version 2: {own} has no controller {', '.join(missing)}"
+            return f"version 2: {own} has no controller {', '.join(missing)}", ""
         if not set(_NEEDED) <= set((own / "cgroup.subtree_control").read_text("ascii").split()):
-            if (own / "cgroup.type").exists():  # the root of the machine may have processes and children
-                if not (named or _delegated(own)):
-                    return f"version 2: {own} was not delegated to us"
-                _move_aside(own)
-            (own / "cgroup.subtree_control").write_text("+memory +pids", encoding="ascii")
+            moves = (own / "cgroup.type").exists()  # the machine's root may have processes and children
+            if moves and not (named or _delegated(own)):
+                return f"version 2: {own} was not delegated to us", ""
+            if dry:
+                leaf = f"everybody in it would move into {own / LEAF}, and " if moves else ""
+                would = f"{leaf}its children would be given {' and '.join(_NEEDED)}"
+            else:
+                if moves:
+                    _move_aside(own)
+                (own / "cgroup.subtree_control").write_text("+memory +pids", encoding="ascii")
     except OSError as error:
-        return f"version 2: {error}"
-    return _tried(own)
+        return f"version 2: {error}", ""
+    return _tried(own, dry=dry), would
 
 
 def _delegated(own: Path) -> bool:
@@ -167,8 +182,11 @@ def _move_aside(own: Path) -> None:
                 (leaf / "cgroup.procs").write_text(str(pid), encoding="ascii")
 
 
-def _tried(folder: Path) -> str:
-    """Make a cgroup and remove it; return what failed, or nothing."""
+def _tried(folder: Path, *, dry: bool) -> str:
+    """Make a cgroup and remove it; return what failed, or nothing. Dry, only the rights are looked at."""
+    if dry:
+        may = os.access(folder, os.W_OK | os.X_OK)
+        return "" if may else f"no cgroup can be made in {folder}: it is not ours to write"
     probe = folder / ourselves().named("probe")
     try:
         probe.mkdir()
@@ -187,10 +205,12 @@ class _Files(NamedTuple):
     folders: tuple[Path, ...]
     procs: Path
     processes: Path  # the limit
+    most: Path  # of them at one time, where the kernel says
     forks: Path  # holds `max N`
     memory: Path  # the limit
     swap: Path
     kills: Path  # holds `oom_kill N`
+    reached: tuple[Path, ...]  # hold how often the memory limit was; on version 2 `kills` does
     peak: Path
     cpu: Path
     cpu_field: int
@@ -201,14 +221,17 @@ class _Files(NamedTuple):
 def _files(places: Places, name: str) -> _Files:
     if places.mode == "v2":
         own = places.folders["unified"] / name
+        events = own / "memory.events"  # a slot has no children, so these are its own
         return _Files(
             folders=(own,),
             procs=own / "cgroup.procs",
             processes=own / "pids.max",
+            most=own / "pids.peak",
             forks=own / "pids.events",
             memory=own / "memory.max",
             swap=own / "memory.swap.max",
-            kills=own / "memory.events",
+            kills=events,
+            reached=(),
             peak=own / "memory.peak",
             cpu=own / "cpu.stat",
             cpu_field=1,  # usage_usec N
@@ -220,10 +243,12 @@ def _files(places: Places, name: str) -> _Files:
         folders=tuple(dict.fromkeys((memory, pids, cpuacct))),
         procs=pids / "cgroup.procs",
         processes=pids / "pids.max",
+        most=pids / "pids.peak",
         forks=pids / "pids.events",
         memory=memory / "memory.limit_in_bytes",
         swap=memory / "memory.memsw.limit_in_bytes",
         kills=memory / "memory.oom_control",
+        reached=(memory / "memory.failcnt", memory / "memory.memsw.failcnt"),
         peak=memory / "memory.max_usage_in_bytes",
         cpu=cpuacct / "cpuacct.usage",
         cpu_field=0,
@@ -232,22 +257,33 @@ def _files(places: Places, name: str) -> _Files:
     )
 
 
-class Slot:
-    """A cgroup in which one slot lives; `make` makes it.
+class Cgroup:
+    """The cgroup in which one slot lives; `make` makes it.
 
     Every number is since the cgroup was made: whoever wants a candidate's takes the difference.
     """
 
     def __init__(self, files: _Files) -> None:
         self._files = files
-        self._cpu, self._kills, self._forks = (
-            os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (files.cpu, files.kills, files.forks)
-        )
-        self._peak: int | None = None
+        self._cpu = self._kills = self._forks = self._peak = -1
+        try:
+            self._cpu = _opened(files.cpu)
+            self._kills = _opened(files.kills)
+            self._forks = _opened(files.forks)
+        except OSError:
+            self.close()
+            raise
         for mode in (os.O_RDWR, os.O_RDONLY):  # to be reset through the same descriptor, where it can be
             with suppress(OSError):
-                self._peak = os.open(files.peak, mode | os.O_CLOEXEC)
+                self._peak = _opened(files.peak, mode)
                 break
+
+    def close(self) -> None:
+        """Read no more; what is asked for now is as if nothing had been counted."""
+        for descriptor in (self._cpu, self._kills, self._forks, self._peak):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._cpu = self._kills = self._forks = self._peak = -1
 
     @property
     def join_paths(self) -> tuple[Path, ...]:
@@ -280,12 +316,10 @@ class Slot:
 
     def memory_peak(self) -> int | None:
         """Most bytes that it held since `reset_peak`; `None` where the kernel does not say."""
-        return None if self._peak is None else int(os.pread(self._peak, 64, 0))
+        return None if self._peak < 0 else int(os.pread(self._peak, 64, 0))
 
     def reset_peak(self) -> bool:
         """Count the peak from now on; false where the kernel cannot (version 2 before Linux 6.12)."""
-        if self._peak is None:
-            return False
         try:
             os.pwrite(self._peak, b"0", 0)
         except OSError:
@@ -293,12 +327,23 @@ class Slot:
         return True
 
     def oom_kills(self) -> int:
-        """How many of its processes were killed because it was out of memory."""
+        """How many of its processes were killed for want of memory: its own, one above it, the machine's."""
         return _field(self._kills, b"oom_kill")
 
+    def memory_refusals(self) -> int:
+        """How often its own memory limit was in the way."""
+        if self._files.end is not None:
+            return _field(self._kills, b"oom")
+        return sum(map(_number, self._files.reached))
+
     def refused_forks(self) -> int:
-        """How often it was refused a further process."""
+        """How often it was refused a further process: by its own limit, or one above it."""
         return _field(self._forks, b"max")
+
+    def was_full(self) -> bool:
+        """Whether it ever held as many processes as its limit lets it; false where the kernel does not say."""
+        most = _number(self._files.most)
+        return most > 0 and most >= _number(self._files.processes)
 
     def pids(self) -> list[int]:
         """Return its living processes."""
@@ -310,7 +355,7 @@ class Slot:
         """What its processes are doing, those left aside that belong to the slot itself."""
         return state(pid for pid in self.pids() if pid not in without)
 
-    def kill(self) -> None:
+    def kill(self, within_s: Seconds = 0.05) -> None:
         """Kill all that runs in it and let nothing further start: the slot's end."""
         with suppress(OSError):
             self._files.processes.write_text("0", encoding="ascii")
@@ -318,19 +363,18 @@ class Slot:
             with suppress(OSError):  # before Linux 5.14 there is none
                 self._files.end.write_text("1", encoding="ascii")
                 return
-        _kill_all(self._files.procs, within_s=0.05)
+        _kill_all(self._files.procs, within_s=within_s)
 
     def remove(self, within_s: Seconds = 1.0) -> bool:
         """Kill all that runs in it, and remove it; return whether it is gone. A sweep finds what is left."""
-        for descriptor in (self._cpu, self._peak):
-            if descriptor is not None and descriptor >= 0:
-                os.close(descriptor)
-        self._cpu, self._peak = -1, None
-        self.kill()
-        return remove(self._files.folders, within_s)
+        return remove_all((self,), within_s)
+
+    def folders(self) -> tuple[Path, ...]:
+        """Return what it consists of: on version 1 one for each controller."""
+        return self._files.folders
 
 
-def make(places: Places, name: str, *, memory_bytes: int, processes: int) -> Slot:
+def make(places: Places, name: str, *, memory_bytes: int, processes: int) -> Cgroup:
     """Make a slot's cgroup.
 
     Parameters
@@ -353,18 +397,36 @@ def make(places: Places, name: str, *, memory_bytes: int, processes: int) -> Slo
         for folder in files.folders:
             folder.mkdir()
             made.append(folder)
-        slot = Slot(files)
+        cgroup = Cgroup(files)
     except OSError:
         remove(tuple(made), within_s=0.0)
         raise
     try:
-        slot.limit(memory_bytes=memory_bytes, processes=processes)
+        cgroup.limit(memory_bytes=memory_bytes, processes=processes)
         if files.end is not None:  # of a candidate's processes one ends, and not the server beside it
             _write_if_there(files.memory.with_name("memory.oom.group"), "0")
     except OSError:
-        slot.remove(within_s=0.0)
+        cgroup.remove(within_s=0.0)
         raise
-    return slot
+    return cgroup
+
+
+def remove_all(cgroups: Iterable[Cgroup], within_s: Seconds) -> bool:
+    """Kill all that runs in them, and remove them, under one deadline; return whether all are gone.
+
+    Parameters
+    ----------
+    cgroups
+        Which; what is left of them a sweep finds.
+    within_s
+        How long it may take for all together.
+    """
+    folders: list[Path] = []
+    for cgroup in cgroups:
+        cgroup.close()
+        cgroup.kill(within_s=0.0)
+        folders += cgroup.folders()
+    return remove(tuple(folders), within_s)
 
 
 def remove(folders: tuple[Path, ...], within_s: Seconds) -> bool:
@@ -408,6 +470,10 @@ def _kill_all(procs: Path, *, within_s: Seconds) -> None:
         time.sleep(0.001)
 
 
+def _opened(path: Path, mode: int = os.O_RDONLY) -> int:
+    return os.open(path, mode | os.O_CLOEXEC)
+
+
 def _write_if_there(path: Path, text: str) -> None:
     if path.exists():
         path.write_text(text, encoding="ascii")
@@ -419,4 +485,11 @@ def _field(descriptor: int, name: bytes) -> int:
         for line in os.pread(descriptor, 1_024, 0).splitlines():
             if line.startswith(name + b" "):
                 return int(line.split()[1])
+    return 0
+
+
+def _number(path: Path) -> int:
+    """Return a file's only number; 0 where there is none."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text("ascii"))
     return 0

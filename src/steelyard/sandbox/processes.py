@@ -3,9 +3,10 @@
 Used where no cgroup counts, and for the one limit that no cgroup has: a candidate that is *idle*, whose
 tasks all sleep, that uses no CPU and does no I/O of its own.
 
-CPU time is what the kernel has booked on living processes and on the dead that they waited for; a
-descendant that was killed and never waited for is lost (a cgroup would have counted it). Processes that
-others may not look into say nothing of their I/O: `None`, not 0.
+The kernel books CPU time on living processes, and that of the dead on whoever waited for them. A descendant
+that was killed and never waited for takes its own along, so `Times` remembers what was seen of it last; what
+it used after that look is lost (a cgroup would have counted it). Processes that others may not look into say
+nothing of their I/O: `None`, not 0.
 
 Folders and cgroups carry their owner's name, so that those of a dead owner can be told from those of a
 living one: process namespace, process, start in ticks since boot. An owner in another process namespace
@@ -27,8 +28,6 @@ from steelyard.clock import Seconds
 
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _OWNED: Final = re.compile(r"steelyard-([0-9]+)-([0-9]+)-([0-9]+)-.+")
-_IDLE_CPU_SHARE: Final = 0.005
-"""Of one core: 5 ms in a second. A loop of short sleeps stays below; nothing that computes does."""
 
 
 class State(NamedTuple):
@@ -40,8 +39,6 @@ class State(NamedTuple):
         Threads of all of them; zombies are none.
     runnable
         Threads that run, could run, or wait for a disk.
-    cpu_s
-        Seconds on a CPU, of the living threads and of dead processes that were waited for.
     run_delay_s
         Seconds in which living threads could run and did not; `None` where the kernel does not say.
     turns
@@ -52,7 +49,6 @@ class State(NamedTuple):
 
     tasks: int
     runnable: int
-    cpu_s: Seconds
     run_delay_s: Seconds | None
     turns: int | None
     io_bytes: int | None
@@ -61,16 +57,12 @@ class State(NamedTuple):
 def state(pids: Iterable[int]) -> State:
     """Look at processes and all their threads; one that has ended meanwhile counts no more."""
     tasks = runnable = 0
-    cpu_s = 0.0
     delays: list[tuple[float, int] | None] = []
     moved: list[int | None] = []
     for pid in pids:
         folder = f"/proc/{pid}"
         stat = _stat(folder)
-        if stat is None:
-            continue
-        cpu_s += sum(map(int, stat[11:15])) * _TICK_S
-        if stat[0] in "ZX":
+        if stat is None or stat[0] in "ZX":
             continue
         moved.append(_moved(folder))
         for thread in _threads(folder):
@@ -83,32 +75,44 @@ def state(pids: Iterable[int]) -> State:
     return State(
         tasks,
         runnable,
-        cpu_s,
         sum(delay for delay, _ in known) if len(known) == len(delays) else None,
         sum(turns for _, turns in known) if len(known) == len(delays) else None,
         None if None in moved else sum(filter(None, moved)),
     )
 
 
-def idle(before: State, after: State, wall_s: Seconds) -> bool:
-    """Whether nothing went on between two looks: nothing could run, no CPU was used, nothing was moved.
+class Times:
+    """CPU seconds of processes that come and go, the killed and forgotten with them.
 
     Examples
     --------
-    >>> asleep = State(tasks=1, runnable=0, cpu_s=0.2, run_delay_s=0.0, turns=9, io_bytes=100)
-    >>> idle(asleep, asleep, 1.0)
+    >>> Times().cpu_s([os.getpid()]) > 0.0
     True
-    >>> idle(asleep, asleep._replace(io_bytes=164), 1.0)
-    False
-    >>> idle(asleep, asleep._replace(runnable=1), 1.0)
-    False
     """
-    return (
-        before.runnable == 0
-        and after.runnable == 0
-        and after.cpu_s - before.cpu_s <= _IDLE_CPU_SHARE * wall_s
-        and after.io_bytes == before.io_bytes
-    )
+
+    def __init__(self) -> None:
+        self._own: dict[tuple[int, int], int] = {}  # ticks of the living, by number and start
+        self._gone = 0
+        self._most = 0
+
+    def cpu_s(self, pids: Iterable[int]) -> Seconds:
+        """CPU seconds of these processes, parents first, and of all that were named here before.
+
+        Either what the living used and inherited from whom they waited for, or what everybody used who was
+        ever seen: the larger, for the sum would count those twice who were seen and waited for.
+        """
+        living: dict[tuple[int, int], int] = {}
+        inherited, named = 0, set(pids := list(pids))
+        for pid in dict.fromkeys([*pids, *(pid for pid, _ in self._own)]):  # a tree may miss a moving child
+            stat = _stat(f"/proc/{pid}")
+            if stat is not None and (pid in named or (pid, int(stat[19])) in self._own):
+                user, system, *waited = map(int, stat[11:15])
+                living[pid, int(stat[19])] = user + system
+                inherited += sum(waited)
+        self._gone += sum(ticks for key, ticks in self._own.items() if key not in living)
+        self._own = living
+        self._most = max(self._most, sum(living.values()) + max(inherited, self._gone))
+        return self._most * _TICK_S
 
 
 def tree(pid: int) -> list[int]:
@@ -123,22 +127,6 @@ def tree(pid: int) -> list[int]:
     for one in found:
         found += children.get(one, ())
     return found
-
-
-def tree_cpu(pid: int) -> Seconds:
-    """CPU seconds of a process and all its descendants."""
-    stats = (_stat(f"/proc/{one}") for one in tree(pid))
-    return sum(sum(map(int, stat[11:15])) * _TICK_S for stat in stats if stat is not None)
-
-
-def tree_state(pid: int) -> State:
-    """`state` of a process and all its descendants."""
-    return state(tree(pid))
-
-
-def run_delay(pid: int) -> Seconds | None:
-    """Seconds in which a process's threads could run and did not: evidence, never an excuse."""
-    return state([pid]).run_delay_s
 
 
 # --- owners

@@ -16,14 +16,10 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+from steelyard.blame import STARVED_DELAY_SHARE, STARVED_GOT_SHARE
 from steelyard.clock import Seconds
 
 PERIOD_S: Final = 0.01
-GOT_SHARE: Final = 0.5
-"""Whoever got at least this share of its entitlement was not starved."""
-
-DELAY_SHARE: Final = 0.1
-"""Of the time, in which a sentinel that hardly wants the CPU had to wait for it."""
 
 
 class Sentinel:
@@ -119,4 +115,4 @@ def starved(
     if runnable > (cores if cores is not None else max(1, math.ceil(entitled_cores))):
         return False
     could_s = min(entitled_cores, runnable) * wall_s
-    return cpu_got_s < GOT_SHARE * could_s and sentinel_delay_s > DELAY_SHARE * wall_s
+    return cpu_got_s < STARVED_GOT_SHARE * could_s and sentinel_delay_s > STARVED_DELAY_SHARE * wall_s

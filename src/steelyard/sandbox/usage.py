@@ -1,7 +1,9 @@
 """What the guest of a slot uses: from the slot's cgroup, or from /proc where there is none.
 
 A slot runs one candidate at a time, so what its counters gained since the candidate began is the
-candidate's. The slot's own processes sleep meanwhile.
+candidate's. The slot's own processes sleep meanwhile. But the kernel also counts there what a limit above the
+slot's, or the want of the whole machine, ended or refused: only where the slot's own limit was reached is it
+the candidate's, everything else is `foreign`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from steelyard.sandbox import cgroups, processes
 from steelyard.sandbox.sentinel import Sentinel, starved
 
 PROBATION_S: Final = 2.0
-"""How long a guest that ran into the wall is looked at, to learn whether it was starved."""
+"""How long before the wall a guest is looked at, to learn whether it was starved."""
+
+LEAST_S: Final = 0.5
+"""A shorter look than that tells nothing: a guest whose wall came unannounced waits for it."""
 
 
 class SlotUsage:
@@ -31,91 +36,121 @@ class SlotUsage:
         How many cores it may count on.
     clock
         Time.
+    machine_cores
+        How many cores there are for all slots; those of this process, if not given.
     """
 
     def __init__(
-        self, pid: int, own: frozenset[int], cgroup: cgroups.Slot | None, cores: float, clock: Clock
+        self,
+        pid: int,
+        own: frozenset[int],
+        cgroup: cgroups.Cgroup | None,
+        cores: float,
+        clock: Clock,
+        *,
+        machine_cores: int | None = None,
     ) -> None:
         self._pid = pid
         self._own = own
         self._cgroup = cgroup
         self._cores = cores
+        self._machine_cores = machine_cores if machine_cores is not None else len(os.sched_getaffinity(0))
         self._clock = clock
         self._used_s: Seconds = 0.0
         self._last: processes.State | None = None
-        self._at_the_wall: tuple[Seconds, Seconds, Sentinel] | None = None
+        self._times = processes.Times()
+        self._probation: tuple[Seconds, Seconds, Sentinel] | None = None
         if cgroup is not None:
             self._cpu_s = cgroup.cpu_s()
             self._kills = cgroup.oom_kills()
+            self._memory_refusals = cgroup.memory_refusals()
             self._forks = cgroup.refused_forks()
             self._reset = cgroup.reset_peak()
 
     def cpu_s(self) -> Seconds:
         """CPU seconds since the guest began."""
         if self._cgroup is None:
-            return self._state().cpu_s
+            return self._times.cpu_s(self._tree())
         with suppress(OSError):  # its slot is gone, and the cgroup with it: what was seen last stands
             self._used_s = self._cgroup.cpu_s() - self._cpu_s
         return self._used_s
 
-    def _state(self) -> processes.State:
-        if self._cgroup is None:
-            return processes.state(pid for pid in processes.tree(self._pid) if pid not in self._own)
-        return self._cgroup.state(self._own)
+    def _tree(self) -> list[int]:
+        return [pid for pid in processes.tree(self._pid) if pid not in self._own]
+
+    def _look(self) -> processes.State:
+        self._last = processes.state(self._tree()) if self._cgroup is None else self._cgroup.state(self._own)
+        return self._last
 
     def active(self) -> bool:
         """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""
-        last, self._last = self._last, self._state()
-        if last is None or self._last.runnable:
+        last, now = self._last, self._look()
+        if last is None or now.runnable:
             return True
-        return (last.turns, last.io_bytes, last.tasks) != (
-            self._last.turns,
-            self._last.io_bytes,
-            self._last.tasks,
-        )
+        return (last.turns, last.io_bytes, last.tasks) != (now.turns, now.io_bytes, now.tasks)
 
     def runnable(self) -> bool:
         """Whether a task of it could run when `active` was asked last."""
         return self._last is not None and self._last.runnable > 0
 
+    def run_delay_s(self) -> Seconds | None:
+        """Seconds in which its tasks could run and did not, as last seen: evidence, and never an excuse."""
+        return None if self._last is None else self._last.run_delay_s
+
+    def near_the_wall(self) -> None:
+        """Begin to look whether the machine keeps it from the cores: `PROBATION_S` before the wall."""
+        if self._cgroup is not None and self._probation is None:
+            self._probation = (self._clock.now(), self.cpu_s(), Sentinel().__enter__())
+
     def starved(self) -> bool:
-        """Whether the machine kept it from its share of the cores; it is looked at for a while first."""
-        if self._cgroup is None:
+        """Whether the machine kept it from its share of the cores, since it came near the wall."""
+        self.near_the_wall()
+        if self._probation is None:
             return False
-        now, cpu_s = self._clock.now(), self.cpu_s()
-        if self._at_the_wall is None:
-            self._at_the_wall = (now, cpu_s, Sentinel().__enter__())
-        since, before_s, sentinel = self._at_the_wall
-        wall_s = now - since
-        if wall_s < PROBATION_S:
+        since, before_s, sentinel = self._probation
+        wall_s = self._clock.now() - since
+        if wall_s < LEAST_S:
             return True
-        state = self._state()
         return starved(
             self._cores,
-            cpu_s - before_s,
+            self.cpu_s() - before_s,
             wall_s,
-            state.runnable,
+            self._look().runnable,
             sentinel.delay_s(),
-            cores=os.cpu_count(),
+            cores=self._machine_cores,
         )
 
     def memory_kills(self) -> int:
-        """How many of its processes the kernel ended for want of memory."""
-        return 0 if self._cgroup is None else max(0, self._cgroup.oom_kills() - self._kills)
+        """How many of its processes the kernel ended since its memory limit was reached."""
+        return self._kills_and_forks()[0][0]
+
+    def _kills_and_forks(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """How many of its processes were ended for want of memory, and refused: its own doing, and others'."""
+        if self._cgroup is None:
+            return (0, 0), (0, 0)
+        kills = max(0, self._cgroup.oom_kills() - self._kills)
+        forks = max(0, self._cgroup.refused_forks() - self._forks)
+        own_memory = kills > 0 and self._cgroup.memory_refusals() > self._memory_refusals
+        own_processes = forks > 0 and self._cgroup.was_full()
+        return (kills, 0) if own_memory else (0, kills), (forks, 0) if own_processes else (0, forks)
 
     def peak_bytes(self) -> int | None:
         """The most memory that its slot held, where that is counted from its beginning."""
         return self._cgroup.memory_peak() if self._cgroup is not None and self._reset else None
 
     def counted(self) -> dict[str, Any]:
-        """What else was counted, as evidence."""
-        if self._cgroup is None:
-            return {}
-        forks = max(0, self._cgroup.refused_forks() - self._forks)
-        return {"memory_kills": self.memory_kills(), "refused_processes": forks}
+        """What else was counted, as evidence; what is `foreign` was not brought about by a limit of its own."""
+        delay_s = self.run_delay_s()
+        counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
+        if self._cgroup is not None:
+            (kills, foreign_kills), (forks, foreign_forks) = self._kills_and_forks()
+            counted |= {"memory_kills": kills, "refused_processes": forks}
+            if foreign := foreign_kills + foreign_forks:
+                counted["foreign"] = foreign
+        return counted
 
     def close(self) -> None:
         """Look no longer."""
-        if self._at_the_wall is not None:
-            self._at_the_wall[2].__exit__()
-            self._at_the_wall = None
+        if self._probation is not None:
+            self._probation[2].__exit__()
+            self._probation = None

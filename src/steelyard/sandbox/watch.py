@@ -2,7 +2,8 @@
 
 CPU time is the verdict, wall time is loose. A guest is ended when all its processes together used their CPU
 seconds, when none of them was runnable, made progress or did I/O for the idle time, when it wrote too much,
-or when it ran into the wall. Whether the wall was the machine's fault is asked of a sentinel that
+or when it ran into the wall. While its judge computes, neither idle time nor the wall goes on: what a suite
+takes is no doing of the candidate's. Whether the wall was the machine's fault is asked of a sentinel that
 stands outside the guest's cgroup on the same cores: a starved guest is given more of it.
 
 Most guests are gone before the first look.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from steelyard.clock import Clock, Seconds, Timer
@@ -79,7 +81,7 @@ class Watched:
     guest, limits, usage
         Who, what it may use, and what it uses.
     waiting
-        Whether it waits for us (a judge that computes), so that it is not idle.
+        Whether it waits for us (a judge that computes), so that it is not idle and its wall stands still.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Watched:
         self.waiting = waiting
         self.cpu_s: Seconds = 0.0
         self._looked_at: Seconds | None = None
+        self._waited_s: Seconds = 0.0
         self._active_at: Seconds = 0.0
         self._awake: tuple[Seconds, Seconds] = (0.0, 0.0)  # a window's beginning, and its CPU time then
         self._dozing = 0  # in that window: looks at which it slept, less those at which it could have run
@@ -106,23 +109,25 @@ class Watched:
             return "cpu"
         if sum(os.fstat(output).st_size for output in self.guest.outputs) > limits.output_bytes:
             return "output"
-        if self._sleeps(now, before):
+        waits, looked_at, self._looked_at = self.waiting(), self._looked_at, now
+        if waits:
+            self._waited_s += now - (began if looked_at is None else looked_at)
+        if self._sleeps(now, looked_at, before, waits=waits):
             return "idle"
-        wall_s = now - began
+        wall_s = now - began - self._waited_s
         if wall_s < limits.wall_s:
             return None
         starved = wall_s < limits.wall_s * STARVED_TIMES and self.usage.starved()
         return None if starved else "wall"
 
-    def _sleeps(self, now: Seconds, before_s: Seconds) -> bool:
+    def _sleeps(self, now: Seconds, looked_at: Seconds | None, before_s: Seconds, *, waits: bool) -> bool:
         """Whether it did nothing for the idle time, or next to nothing for several.
 
         Looks that are an idle time apart say that we were not there, and nothing of the guest; one that could
         run whenever it was looked at has little CPU because others have it.
         """
-        idle_s, looked_at = self.limits.idle_s, self._looked_at
-        self._looked_at = now
-        if looked_at is None or now - looked_at > idle_s or self.waiting():
+        idle_s = self.limits.idle_s
+        if looked_at is None or now - looked_at > idle_s or waits:
             self._active_at, self._awake, self._dozing = now, (now, self.cpu_s), 0
             return False
         progress = self.cpu_s - before_s > PROGRESS_S
@@ -173,13 +178,16 @@ class Watchdog:
 
     def _look(self) -> None:
         now, slow = self._clock.now(), 0
-        for guest, watched in list(self._watched.items()):
-            try:
-                slow += self._looked(guest, watched, now)
-            except OSError:  # what counts its use is gone: nothing there can be held to a limit any more
-                guest.slot.close()
-        self._slow(slow)
-        self._timer = self._clock.call_later(TICK_S, self._look) if self._watched else None
+        try:
+            for guest, watched in list(self._watched.items()):
+                try:
+                    slow += self._looked(guest, watched, now)
+                except Exception:  # noqa: BLE001 - whatever it is, this one can be held to no limit any more
+                    with suppress(Exception):  # and the others still can
+                        guest.slot.close()
+            self._slow(slow)
+        finally:
+            self._timer = self._clock.call_later(TICK_S, self._look) if self._watched else None
 
     def _looked(self, guest: Guest, watched: Watched, now: Seconds) -> bool:
         """Look at one; whether it is slow."""

@@ -27,6 +27,7 @@ from steelyard.outcome import (
     Context,
     End,
     Failure,
+    Resident,
     Reward,
     Said,
     Takes,
@@ -152,11 +153,11 @@ class AsyncCaller:
 
     async def close(self) -> None:
         """End what the reward keeps running between calls; the scheduler cancels the calls themselves."""
-        if hasattr(self._reward, "close"):
+        if isinstance(self._reward, Resident):
             await self._reward.close()
 
     async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> Sequence[Said]:
-        if getattr(self._reward, "keeps_time", False):
+        if keeps_time(self._reward):
             return await self._judge(rollouts, context)
         work = await within(self._judge(rollouts, context), self._clock, self._deadline_s + GRACE_S)
         if work is None:
@@ -211,9 +212,19 @@ async def within(work: Coroutine[Any, Any, _T], clock: Clock, limit_s: Seconds) 
 
 
 async def ask_canary(reward: Reward, clock: Clock, limit_s: Seconds) -> bool | None:
-    """Ask a reward's own canary; one that raises or does not answer in time has failed."""
+    """Ask a reward's own canary; one that raises or does not answer in time has failed.
+
+    One of a reward that keeps its time is not cut: it may have to wait for its turn, which says nothing.
+    """
+    if keeps_time(reward):
+        return await _canary(reward)
     asked = await within(_canary(reward), clock, limit_s)
     return False if asked is None or asked.cancelled() else asked.result()
+
+
+def keeps_time(reward: Reward) -> bool:
+    """Whether a reward holds its calls to limits of its own."""
+    return isinstance(reward, Resident) and reward.keeps_time
 
 
 async def _canary(reward: Reward) -> bool | None:

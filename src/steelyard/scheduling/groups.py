@@ -440,7 +440,8 @@ class Scheduler:
         evidence = called.evidence
         limit = (evidence or {}).get("limit") if failure is None else failure.limit
         if failure is not None:
-            evidence = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
+            told = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
+            evidence = {**(evidence or {}), **told}
         self._batch.attempts.append(
             Attempt(
                 attempt,

@@ -18,7 +18,7 @@ from steelyard.clock import Seconds
 from steelyard.errors import RunStoppedError
 from steelyard.outcome import Abstained, Called, End, Failure, Reward, Scored, Takes, Unscored
 from steelyard.rollout import Rollout
-from steelyard.scheduling.calls import Caller
+from steelyard.scheduling.calls import Caller, keeps_time
 
 LEFT_OUT: Final = Failure(
     End.RAISED,
@@ -83,7 +83,7 @@ class Witness:
         RunStoppedError
             If the part's first attempts have all raised the same error.
         """
-        if self._first.is_set() or getattr(self.reward, "keeps_time", False):
+        if self._first.is_set() or keeps_time(self.reward):
             return  # a boundary has a canary: programs that all hang say nothing of it
         if not self._kinds:
             self._earliest = (failure.cause, rollout.where)

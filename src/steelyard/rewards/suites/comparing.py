@@ -124,10 +124,13 @@ def judge(table: Table, outcomes: Sequence[Outcome]) -> list[Checked]:
     'f(2) == 4: 5 came back'
     """
     seen: Seen = {}
-    return [judge_check(check, outcomes, seen) for check in table.checks]
+    made: dict[int, Any] = {}
+    return [judge_check(check, outcomes, seen, made) for check in table.checks]
 
 
-def judge_check(check: Check, outcomes: Sequence[Outcome], seen: Seen) -> Checked:
+def judge_check(
+    check: Check, outcomes: Sequence[Outcome], seen: Seen, made: dict[int, Any] | None = None
+) -> Checked:
     """Judge one check of a table, on outcomes as for `judge`.
 
     Parameters
@@ -136,13 +139,15 @@ def judge_check(check: Check, outcomes: Sequence[Outcome], seen: Seen) -> Checke
         The check, and what came of the calls.
     seen
         What checks before this one have found out about the values; empty at first.
+    made
+        What they have made of them; empty at first.
     """
     try:
         if check.raises:
             return _raising(check, outcomes)
         if "numpy" in sys.modules or not _with_stated(check.expression):
             _comparable(check.expression, outcomes, seen)
-        if evaluate(check.expression, outcomes):
+        if evaluate(check.expression, outcomes, made):
             return Checked(True, check.line, check.text)
         code, reason = "wrong_answer", _came_back(check.expression, outcomes)
     except _RaisedError as error:
@@ -204,8 +209,16 @@ def _is_one_of(raised: Raised, wanted: Sequence[str]) -> bool:
     return not names.isdisjoint(wanted)
 
 
-def evaluate(expression: Expression, outcomes: Sequence[Outcome]) -> Any:  # noqa: ANN401
+def evaluate(expression: Expression, outcomes: Sequence[Outcome], made: dict[int, Any] | None = None) -> Any:  # noqa: ANN401
     """Evaluate an expression on what came of the calls.
+
+    Parameters
+    ----------
+    expression, outcomes
+        What is asked of what.
+    made
+        What operations made of these outcomes before, by their identity: what a name stands for in many
+        checks is worked out once.
 
     Raises
     ------
@@ -215,13 +228,18 @@ def evaluate(expression: Expression, outcomes: Sequence[Outcome]) -> Any:  # noq
     if type(expression) is Literal:
         return expression.value
     if type(expression) is Apply:
-        operands = [evaluate(operand, outcomes) for operand in expression.operands]
-        keywords = {name: evaluate(value, outcomes) for name, value in expression.keywords}
-        return OPERATIONS[expression.operation](*operands, **keywords)
+        if made is not None and id(expression) in made:
+            return made[id(expression)]
+        operands = [evaluate(operand, outcomes, made) for operand in expression.operands]
+        keywords = {name: evaluate(value, outcomes, made) for name, value in expression.keywords}
+        result = OPERATIONS[expression.operation](*operands, **keywords)
+        if made is not None:
+            made[id(expression)] = result
+        return result
     if isinstance(expression, Both | Either):
         value = None
         for part in expression.parts:
-            value = evaluate(part, outcomes)
+            value = evaluate(part, outcomes, made)
             if bool(value) is isinstance(expression, Either):
                 break
         return value

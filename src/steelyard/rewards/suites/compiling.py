@@ -22,12 +22,16 @@ import builtins
 import importlib
 import json
 import marshal
+import re
+import sysconfig
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Final
 
 from steelyard.errors import describe
@@ -122,6 +126,12 @@ def compile_suite(
 _WANTED: Final = "give Python as text, or inputs and outputs"
 
 
+_INSIDE: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_SOLUTION: Final = re.compile(
+    r"\ASolution\(\)\."
+)  # LeetCode's way to name a method; guests find it by its name
+
+
 def _too_large(content: bytes) -> Fault:
     return Fault(
         f"column 'tests' has {len(content):,} bytes, at most {LARGEST:,} are read: drop the row or some tests"
@@ -133,7 +143,9 @@ def _compile(tests: object, entry_point: object, digest: str, settings: Mapping[
         return Fault(
             f"column 'entry_point' is {type(entry_point).__name__}: give the function's name as text"
         )
-    name = (entry_point or "").strip()
+    name = _SOLUTION.sub("", (entry_point or "").strip())
+    if name and not all(part.isidentifier() for part in name.split(".")):
+        return Fault(f"column 'entry_point' is {name[:80]!r}, which names no function: write its name alone")
     if isinstance(tests, str) and tests.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):  # then it is Python, or a fault of its own
             tests = json.loads(tests)
@@ -159,8 +171,8 @@ def _python(source: str, entry_point: str, digest: str, settings: Mapping[str, b
     tree = _parsed(source)
     if isinstance(tree, Fault):
         return tree
-    if not entry_point and _wants_entry_point(tree):
-        return Fault("column 'tests' defines check(candidate): name the function in column 'entry_point'")
+    if (fault := _fault(tree, entry_point)) is not None:
+        return fault
     try:
         table, called = table_of(tree, source.splitlines(), entry_point, in_place=settings["in_place"])
     except FaultError as error:
@@ -209,6 +221,48 @@ def _parsed(source: str) -> ast.Module | Fault:
         return Fault(f"column 'tests' is no Python, line {error.lineno}: {error.msg}")
     except (RecursionError, MemoryError, ValueError) as error:
         return Fault(f"column 'tests' cannot be parsed: {describe(error)}")
+
+
+def _fault(tree: ast.Module, entry_point: str) -> Fault | None:
+    """Say what keeps tests from judging anybody."""
+    if absent := _absent(tree):
+        return Fault(
+            f"column 'tests' imports {absent!r}, which is not installed beside steelyard: install it, or import "
+            "what is the candidate's from `candidate`"
+        )
+    if not entry_point and _wants_entry_point(tree):
+        return Fault("column 'tests' defines check(candidate): name the function in column 'entry_point'")
+    return None
+
+
+def _absent(tree: ast.Module) -> str:
+    """Return a module that tests import and that is not here; a `try` around an import knows what to do."""
+    tried = {inner for node in ast.walk(tree) if isinstance(node, ast.Try) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names if node not in tried else ():
+            if not _is_here(name.partition(".")[0]):
+                return name
+    return ""
+
+
+@lru_cache(maxsize=1_024)
+def _is_here(module: str) -> bool:
+    if module in {"candidate", "pytest", "__main__"}:  # the judge has a stand-in for pytest
+        return True
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    if spec is None or spec.origin is None:
+        return spec is not None
+    # what lies beside the run, in the working folder, is on no candidate's path
+    return spec.origin in {"built-in", "frozen"} or spec.origin.startswith(_INSIDE)
 
 
 def _wants_entry_point(tree: ast.Module) -> bool:

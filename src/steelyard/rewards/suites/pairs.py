@@ -47,6 +47,13 @@ def read_pairs(
     if isinstance(columns, Fault):
         return columns
     inputs, outputs, function = columns
+    if (
+        function is None
+        and entry_point
+        and any(isinstance(given, list) for given in inputs)
+        and not any(map(_is_lines, inputs))
+    ):
+        function = entry_point  # lists of arguments, and the row says whose
     if len(inputs) != len(outputs):
         said = f"has {len(inputs)} inputs and {len(outputs)} outputs: give each input its output"
         return Fault(f"column 'tests' {said}")
@@ -93,6 +100,12 @@ def _stdio(inputs: list[Any], outputs: list[Any]) -> tuple[Pair, ...] | Fault:
             )
         pairs.append(Pair(stdin, stdout))
     return tuple(pairs)
+
+
+def _is_lines(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, str) or (
+        isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+    )
 
 
 def _lines(value: Any) -> str | None:  # noqa: ANN401 - whatever a row holds

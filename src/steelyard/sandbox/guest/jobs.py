@@ -13,7 +13,7 @@ from time import monotonic
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import codec, frames, load, program, serve, table
+from . import codec, frames, load, program, reading, serve, table
 
 __builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
@@ -39,6 +39,7 @@ def run(
     folder
         Where the source is written.
     """
+    reading.GUEST = True
     try:
         header, source, rest = _read(payload)
         mode = header["mode"]

@@ -352,7 +352,11 @@ def _foreign(names: list[str], message: str) -> Exception | None:
 
 def copy_back(old: Any, new: Any) -> None:
     """Give a list, dict, set or bytearray of the tests the content that the candidate left in it."""
-    if type(old) is not type(new) or old == new:
+    if type(old) is not type(new):
+        return
+    if type(old).__name__ == "ndarray":
+        if old.shape == new.shape and old.dtype == new.dtype:
+            old[...] = new
         return
     if type(old) is list:
         if len(old) == len(new):

@@ -102,6 +102,19 @@ def from_tree(tree: Any, remote: Remote | None = None, home: Home | None = None)
         raise ValueError(f"no value: {type(error).__name__}") from error
 
 
+GUEST = False
+"""Whether this is a guest, who imports what a value needs: a candidate is given an array although it names no NumPy."""
+
+
+def _arrays_are_loaded() -> bool:
+    if GUEST:
+        try:
+            import numpy  # noqa: F401
+        except Exception:
+            return False
+    return GUEST
+
+
 class _Decoder:
     __slots__ = ("decimals", "home", "huge", "level", "remote")
 
@@ -222,7 +235,7 @@ class _Decoder:
     def numpy(self, held: Any, depth: int) -> Any:
         dtype, shape, flat = held
         items = self.array(flat, depth)
-        if "numpy" not in sys.modules:
+        if "numpy" not in sys.modules and not _arrays_are_loaded():
             return Opaque("ndarray")
         kind, kinds = dtype[1:2], set(map(type, items))
         if kind == "U" and kinds <= {str}:
