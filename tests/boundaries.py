@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from steelyard.rewards import Recipe
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rollout import Group, Rollout
 from steelyard.runtime import Runtime
+from steelyard.sandbox.boundary import Opinion
 from steelyard.sandbox.bubblewrap import Bubblewrap
 
 SNIPPET = "from candidate import f\n\ndef test_f():\n    assert f(2) == 4\n    assert f(3) == 9\n"
@@ -58,6 +60,15 @@ def in_a_loop(test):
         asyncio.run(main())
 
     return run
+
+
+async def until(what, seconds=30.0):
+    """Wait until something is true, and return it."""
+    give_up = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.01)
+    return found
 
 
 def row(code, tests=SNIPPET, prompt="?", ordinal=0, **columns):
@@ -107,13 +118,21 @@ def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+ALL_HOLD = (Execution(Ended.ENOUGH, clocks=Clocks(wall_s=0.1)), Opinion(2, 2))
+JUDGE_LOST = (
+    Execution(Ended.SIGNAL, 9, clocks=Clocks(wall_s=0.1), evidence={"status": "Killed"}),
+    Opinion(lost="it ended with wait status 9"),
+)
+
+
 class FakeBoundary:
-    """A boundary whose every run ends as `end(source, how often it was run)` says."""
+    """A boundary whose every run ends as `end(source, how often before)` says, and every check as `judge`."""
 
     name, identity = "fake", "fake/1"
 
-    def __init__(self, end):
+    def __init__(self, end, judge=lambda _source, _times: ALL_HOLD):
         self.end, self.runs, self.closed, self.attested = end, [], 0, 0
+        self.judge, self.checked = judge, []
 
     async def attest(self):
         self.attested += 1
@@ -132,7 +151,13 @@ class FakeBoundary:
         return said
 
     async def check(self, source, checks, limits, *, fresh=False):
-        raise NotImplementedError
+        await asyncio.sleep(0)
+        times = sum(source == before for before, *_ in self.checked)
+        self.checked.append((source, fresh, checks))
+        said = self.judge(source.decode(), times)
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     async def close(self):
         self.closed += 1

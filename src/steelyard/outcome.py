@@ -399,12 +399,17 @@ class Reward(Protocol):
 
 
 @runtime_checkable
-class Resident(Protocol):
-    """What a reward has besides whose calls go to something that lives from one to the next: a boundary."""
+class Sharing(Protocol):
+    """What an awaited reward has besides that is not alone with what it asks."""
 
     @property
     def resource(self) -> str:
-        """Names what its calls share: rewards with the same one share the places for calls under way."""
+        """Names what it asks: rewards with the same one share the places for calls under way."""
+
+
+@runtime_checkable
+class Resident(Sharing, Protocol):
+    """What a reward has besides whose calls go to something that lives from one to the next: a boundary."""
 
     @property
     def keeps_time(self) -> bool:

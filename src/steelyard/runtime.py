@@ -32,6 +32,7 @@ from steelyard.outcome import (
     Said,
     Score,
     ScoredGroup,
+    Sharing,
     Takes,
     as_judgement,
     as_judgements,
@@ -240,7 +241,7 @@ class Runtime:
         if reward.how is How.INLINE:
             return InlineCaller(reward, self._clock)
         if reward.how is How.ASYNC:
-            resource = reward.resource if isinstance(reward, Resident) else f"reward:{reward.name}"
+            resource = reward.resource if isinstance(reward, Sharing) else f"reward:{reward.name}"
             free = places.setdefault(resource, asyncio.Semaphore(self._places))
             return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
         if not all(hasattr(reward, word) for word in ("spec", "room", "pack", "judge")):

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boundaries import (
+    ALL_HOLD,
     CANARY_ANSWERS,
+    JUDGE_LOST,
     JUDGED,
     LOST,
     NEVER,
@@ -30,9 +32,9 @@ from boundaries import (
     scored,
     verdicts,
 )
-from steelyard.errors import RefusedError, RunStoppedError
+from steelyard.errors import RefusedError, RunStoppedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Execution, Limits
-from steelyard.outcome import Context, End, Scored, Unscored
+from steelyard.outcome import Context, End, Resident, Scored, Unscored
 from steelyard.rewards import builtin, hearing
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.hearing import TableHearing, report_in, told_code
@@ -217,6 +219,16 @@ class TestEachFormOfSuite:
         squares = "def f(xs):\n    return [x * x for x in xs]\n"
         assert values(verdicts([squares, clearing], tests=tests)) == [1.0, 0.0]
         assert values(verdicts([squares], tests=tests, in_place=True)) == [1.0]
+
+    def test_the_column_in_place_reaches_a_judge(self):
+        tests = (
+            "import random\nfrom candidate import sort\nxs = random.Random(1).sample(range(9), 4)\n"
+            "assert sort(xs) == sorted(xs) == xs\n"
+        )
+        assert compile_suite(tests).kind == "judge"
+        sorting = "def sort(xs):\n    xs.sort()\n    return xs\n"
+        assert values(verdicts([sorting], tests=tests)) == [0.0]
+        assert values(verdicts([sorting], tests=tests, columns={"in_place": True})) == [1.0]
 
     TOGETHER = (
         "import candidate, inspect\nfrom candidate import f\n\ndef test_f(tmp_path):\n"
@@ -426,12 +438,15 @@ class TestTheIncentiveLaw:
 
 
 class TestTheIncentiveLawWithABoundaryThatObeys:
-    def judged(self, end, *rows, **settings):
-        boundary = FakeBoundary(end)
+    TOGETHER = TestEachFormOfSuite.TOGETHER
+    PAIRS: ClassVar = [{"input": "2", "output": "4"}, {"input": "3", "output": "9"}]
+
+    def judged(self, end, *rows, tests=SNIPPET, judge=lambda _source, _times: ALL_HOLD, **settings):
+        boundary = FakeBoundary(end, judge)
 
         async def main():
             async with asyncio.timeout(30):
-                groups = await scored(unit_tests(boundary), group_of(*rows), **settings)
+                groups = await scored(unit_tests(boundary, **settings), group_of(*rows, tests=tests))
                 return list(groups[0].totals)
 
         return boundary, asyncio.run(main())
@@ -469,6 +484,74 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
     def test_the_wall_twice_while_the_canary_answers_is_the_floor(self):
         _, said = self.judged(self.by_source(a=WALL), "a")
         assert (said[0].value, said[0].code) == (0.0, "wall_reproduced")
+
+    def test_a_judge_that_is_lost_twice_while_the_canaries_answer_is_the_floor(self):
+        def judge(source, _times):
+            return JUDGE_LOST if source == "a" else ALL_HOLD
+
+        boundary, said = self.judged(self.by_source(), "a", "b", tests=JUDGED, judge=judge)
+        assert (said[0].value, said[0].code, said[0].integrity) == (0.0, "reproduced", "isolated")
+        assert "the judge was lost" in said[0].reason
+        assert said[1] == Scored(1.0, integrity="isolated")
+        assert [fresh for source, fresh, _ in boundary.checked if source == b"a"] == [False, True]
+
+    def test_a_canary_is_an_honest_program_by_table_and_before_a_new_judge(self):
+        boundary = FakeBoundary(self.by_source())
+        assert asyncio.run(unit_tests(boundary, in_place=True, share=True).canary())
+        ((source, fresh, urgent, _),) = boundary.runs
+        ((checked, newly, checks),) = boundary.checked
+        assert source == checked
+        assert fresh
+        assert urgent
+        assert newly
+        assert b"assert" in checks.source
+
+    @pytest.mark.parametrize(
+        "end", [JUDGE_LOST, NEVER, (Execution(Ended.ENOUGH), ALL_HOLD[1]._replace(passed=1, code="wrong"))]
+    )
+    def test_judges_that_fail_an_honest_program_stop_the_run_and_make_no_floor(self, end):
+        def judge(source, _times):
+            return end if "double" in source else JUDGE_LOST
+
+        boundary = FakeBoundary(self.by_source(), judge)
+        with pytest.raises(RunStoppedError, match="two new slots of fake failed an honest program"):
+            asyncio.run(scored(unit_tests(boundary), group_of("a", tests=JUDGED)))
+        assert sum(b"double" in source for source, *_ in boundary.checked) == 2
+
+    @pytest.mark.parametrize("column", [None, True, False])
+    @pytest.mark.parametrize("setting", [True, False])
+    def test_the_column_in_place_goes_over_the_setting(self, column, setting):
+        boundary = FakeBoundary(self.by_source())
+        columns = {} if column is None else {"in_place": column}
+        reward = unit_tests(boundary, in_place=setting)
+        asyncio.run(reward(row("a", JUDGED, **columns), Context()))
+        ((_, _, checks),) = boundary.checked
+        assert checks.header["in_place"] is (setting if column is None else column)
+
+    def test_a_lost_judge_leaves_evidence(self):
+        reward = unit_tests(FakeBoundary(self.by_source(), lambda _source, _times: JUDGE_LOST))
+        with pytest.raises(SuspectError) as suspect:
+            asyncio.run(reward(row("a", JUDGED), Context()))
+        assert suspect.value.evidence["integrity"] == "isolated"
+        assert suspect.value.evidence["status"] == "Killed"
+        assert "wait status 9" in suspect.value.evidence["words"]
+
+    def test_a_cooperative_run_that_is_lost_is_cooperative_still(self):
+        _, said = self.judged(self.by_source(a=LOST), "a", tests=self.TOGETHER, cooperative=True)
+        assert (said[0].code, said[0].integrity) == ("reproduced", "cooperative")
+
+    @pytest.mark.parametrize(("times", "error"), [(0, SandboxError), (1, SuspectError)])
+    def test_what_ran_once_and_then_does_not_begin_is_suspect(self, times, error):
+        ends = [replace(answering(), stdout=b"4")] * times + [NEVER]
+        reward = unit_tests(FakeBoundary(self.by_source(a=ends)))
+        with pytest.raises(error) as raised:
+            asyncio.run(reward(row("a", self.PAIRS), Context()))
+        if error is SuspectError:
+            assert raised.value.evidence["integrity"] == "isolated"
+            assert raised.value.clocks.wall_s == 0.1
+
+    def test_it_is_a_resident(self):
+        assert isinstance(unit_tests(HARMLESS), Resident)
 
     @pytest.mark.parametrize("end", [LOST, NEVER, answering("[21,22]"), WALL])
     def test_a_canary_that_fails_in_two_new_slots_stops_the_run(self, end):
@@ -532,12 +615,22 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
             record(self, batch, some)
 
         monkeypatch.setattr(Runtime, "_record", noted)
-        self.judged(self.by_source(a=LOST, b=WALL, c=NEVER), "a", "b", "c")
+        lost = replace(LOST, stdout=b"here", stderr=b"there", peak_bytes=7)
+        self.judged(self.by_source(a=lost, b=WALL, c=NEVER), "a", "b", "c")
         by_row = {}
         for one in attempts:
             by_row.setdefault(one.first, []).append(one)
         assert [one.end for one in by_row[0]] == [End.LOST, End.LOST]
-        assert by_row[0][0].evidence["status"] == "contact was lost"
+        for one in by_row[0]:
+            seen = {
+                "status": "contact was lost",
+                "ended": "lost",
+                "stdout": "here",
+                "stderr": "there",
+                "peak_bytes": 7,
+            }
+            assert seen.items() <= one.evidence.items()
+            assert one.evidence["cause"] == "nobody knows how it ended"
         assert [(one.end, one.limit, one.clocks.censored) for one in by_row[1]] == [
             (End.CUT, "wall", True)
         ] * 2

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from boundaries import row, scored
 
+from boundaries import row, scored
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rollout import Group
 
@@ -70,8 +70,8 @@ RIGHT = {
     "an exception of its own that is a ValueError": (
         "class E(ValueError): pass\ndef f(x):\n    raise E",
         {
-            "tests": "import pytest\nfrom candidate import f\ndef test_f():\n    with pytest.raises(ValueError):\n"
-            "        f(1)"
+            "tests": "import pytest\nfrom candidate import f\ndef test_f():\n"
+            "    with pytest.raises(ValueError):\n        f(1)"
         },
     ),
     "a method of Solution, called by name": (
@@ -88,15 +88,18 @@ RIGHT = {
     ),
     "a helper called assertion": ("def f(x):\n    return x * x", {"tests": EVALPLUS, "entry_point": "f"}),
     "a class": (
-        "class Stack:\n    def __init__(self):\n        self.xs = []\n    def push(self, x):\n"
-        "        self.xs.append(x)\n    def pop(self):\n        return self.xs.pop()\n"
-        "    def __len__(self):\n        return len(self.xs)",
+        (
+            "class Stack:\n    def __init__(self):\n        self.xs = []\n    def push(self, x):\n"
+            "        self.xs.append(x)\n    def pop(self):\n        return self.xs.pop()\n"
+            "    def __len__(self):\n        return len(self.xs)"
+        ),
         {"tests": STACK},
     ),
     "an array for a program that names no NumPy": (
         "def f(x):\n    return x.sum()",
         {
-            "tests": "import numpy as np\nfrom candidate import f\ndef test_f():\n    assert f(np.array([1, 2])) == 3"
+            "tests": "import numpy as np\nfrom candidate import f\n"
+            "def test_f():\n    assert f(np.array([1, 2])) == 3"
         },
     ),
     "an array changed in place": ("def f(x):\n    x[:] = 0", {"tests": ARRAY}),

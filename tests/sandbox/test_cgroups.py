@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.sandbox import cgroups, processes
-from steelyard.sandbox.cgroups import LEAF, Places, Slot, detect, make
+from steelyard.sandbox.cgroups import LEAF, Cgroup, Places, detect, make, remove_all
 from steelyard.sandbox.processes import Owner, ourselves
 from steelyard.sandbox.sweep import sweep
 
@@ -22,20 +22,20 @@ real = pytest.mark.needs("cgroup")
 
 
 @pytest.fixture
-def slot() -> Iterator[Slot]:
+def slot() -> Iterator[Cgroup]:
     made = make(detect(), ourselves().named("test"), memory_bytes=64 * MIB, processes=12)
     yield made
     made.remove()
 
 
-def start(slot: Slot, code: str) -> subprocess.Popen[str]:
+def start(slot: Cgroup, code: str) -> subprocess.Popen[str]:
     joined = "".join(f"open({str(path)!r}, 'w').write('0')\n" for path in slot.join_paths)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", joined + code], stdout=subprocess.PIPE, text=True
     )
 
 
-def run(slot: Slot, code: str) -> tuple[int, str]:
+def run(slot: Cgroup, code: str) -> tuple[int, str]:
     with start(slot, code) as process:
         out, _ = process.communicate(timeout=30)
     return process.returncode, out
@@ -221,6 +221,7 @@ NEW = {
     "memory.events": "low 0\nhigh 0\nmax 31\noom 2\noom_kill 2\noom_group_kill 0\n",
     "memory.peak": "7340032\n",
     "pids.max": "max",
+    "pids.peak": "9\n",
     "pids.events": "max 3\n",
     "cpu.stat": "usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\n",
 }
@@ -296,6 +297,30 @@ def test_a_cgroup_that_a_setting_names_is_ours(unified, tmp_path):
     assert found.folders == {"unified": unified / "given"}
 
 
+def test_a_dry_look_changes_nothing_and_says_what_would_be_done(unified, tmp_path):
+    delegate(unified)
+    (unified / "unit/cgroup.procs").write_text("4711\n")
+    before = {path: path.is_file() and path.read_text() for path in unified.rglob("*")}
+    found = detect(proc=tmp_path / "proc", dry=True)
+    assert {path: path.is_file() and path.read_text() for path in unified.rglob("*")} == before
+    assert found.folders == {"unified": unified / "unit"}
+    assert f"would move into {unified / 'unit' / LEAF}" in found.would
+    assert "memory and pids" in found.would
+    assert detect(proc=tmp_path / "proc").would == ""
+
+
+@real
+def test_a_dry_look_makes_no_cgroup_and_finds_the_same_place(monkeypatch):
+    found = detect()
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a dry look made something")
+
+    for change in ("mkdir", "rmdir", "write_text"):
+        monkeypatch.setattr(Path, change, refused)
+    assert detect(dry=True)[:2] == found[:2]
+
+
 def test_controllers_that_are_missing_are_named(unified, tmp_path):
     (unified / "unit/cgroup.controllers").write_text("cpu pids")
     found = detect(proc=tmp_path / "proc")
@@ -310,7 +335,8 @@ def test_a_slot_of_version_2_limits_and_reads_what_the_kernel_writes(unified):
     assert written == {"memory.max": str(123 * MIB), "memory.swap.max": "0", "pids.max": "9"}
     assert made.join_paths == (own / "cgroup.procs",)
     assert (made.cpu_s(), made.memory_peak()) == (1.5, 7 * MIB)
-    assert (made.oom_kills(), made.refused_forks()) == (2, 3)
+    assert (made.oom_kills(), made.memory_refusals(), made.refused_forks()) == (2, 2, 3)
+    assert made.was_full()
     made.kill()
     assert (own / "cgroup.kill").read_text() == "1"
     assert made.remove()
@@ -326,11 +352,60 @@ def test_a_slot_whose_tasks_do_not_die_is_given_up_in_time(unified, monkeypatch)
     assert killed == [], "process 0 would be our own group"
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_many_are_given_up_under_one_deadline(unified):
+    names = [f"slot{number}" for number in range(20)]
+    places = Places("v2", {"unified": unified / "unit"})
+    many = [make(places, name, memory_bytes=MIB, processes=9) for name in names]
+    for name in names[1:]:
+        (unified / "unit" / name / "cgroup.procs").write_text("0\n")
+    began = time.monotonic()
+    assert not remove_all(many, within_s=0.2)
+    assert time.monotonic() - began < 2.0, "twenty times as long, if each had its own"
+    assert not (unified / "unit/slot0").exists()
+    assert all((unified / "unit" / name / "cgroup.kill").read_text() == "1" for name in names[1:])
+
+
+@real
+def test_many_are_removed_with_what_runs_in_them():
+    many = [make(detect(), ourselves().named(f"m{n}"), memory_bytes=64 * MIB, processes=8) for n in range(3)]
+    running = [start(one, "import signal; print('here', flush=True); signal.pause()") for one in many]
+    for process in running:
+        process.stdout.readline()
+    assert remove_all(many, within_s=10.0)
+    for process in running:
+        with process:
+            assert process.wait(10) == -signal.SIGKILL
+    assert not any(path.exists() for one in many for path in one.join_paths)
+
+
+def test_what_is_removed_holds_no_descriptor(unified):
+    before = descriptors()
+    made = make(Places("v2", {"unified": unified / "unit"}), "slot", memory_bytes=MIB, processes=9)
+    assert descriptors() == before + 4
+    made.remove()
+    assert descriptors() == before
+    made.remove()
+    assert (made.oom_kills(), made.refused_forks(), made.memory_peak()) == (0, 0, None)
+
+
+@pytest.mark.parametrize("absent", ["cpu.stat", "memory.events", "pids.events"])
+def test_what_cannot_be_opened_holds_no_descriptor(unified, monkeypatch, absent):
+    monkeypatch.delitem(NEW, absent)
+    before = descriptors()
+    with pytest.raises(FileNotFoundError):
+        make(Places("v2", {"unified": unified / "unit"}), "slot", memory_bytes=MIB, processes=9)
+    assert descriptors() == before
+
+
 def test_a_slot_that_cannot_be_limited_is_not_left_behind(unified, monkeypatch):
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EINVAL, "no")
 
-    monkeypatch.setattr(Slot, "limit", refused)
+    monkeypatch.setattr(Cgroup, "limit", refused)
     with pytest.raises(OSError, match="no"):
         make(Places("v2", {"unified": unified / "unit"}), "slot", memory_bytes=MIB, processes=9)
     assert not (unified / "unit/slot").exists()

@@ -26,6 +26,7 @@ from boundaries import (
     opened,
     row,
     scored,
+    until,
 )
 from steelyard.execution import Limits
 from steelyard.outcome import Context, Scored
@@ -38,6 +39,8 @@ from steelyard.sandbox.processes import tree
 pytestmark = pytest.mark.needs("bubblewrap")
 
 PATIENT = Limits(idle_s=60.0)
+SOON_S = 20.0
+"""By then what is ended is gone on the busiest machine; to wait for what hangs here would take 60 s."""
 HANGING = Program("program", b"import time\nprint(1, flush=True)\ntime.sleep(60)\n")
 
 
@@ -62,13 +65,6 @@ def within(seconds, what):
     while not (found := what()) and time.monotonic() < give_up:
         time.sleep(0.02)
     return found
-
-
-async def until(what, seconds=30.0):
-    give_up = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < give_up
-        await asyncio.sleep(0.02)
 
 
 def guests(boundary):
@@ -112,11 +108,9 @@ class TestARunThatIsEnded:
         before, family = mounts(), [pid for pid in tree(running.pid) if pid != running.pid]
         assert made_by(running.pid)
         running.send_signal(number)
-        began = time.monotonic()
-        running.wait(10)
-        assert within(2, lambda: not any(runs(pid) for pid in family))
+        running.wait(SOON_S)
+        assert within(SOON_S, lambda: not any(runs(pid) for pid in family))
         if number == signal.SIGINT:
-            assert time.monotonic() - began < 5  # two seconds on a machine that has nothing else to do
             assert made_by(running.pid) == []
 
         async def start():
@@ -131,7 +125,7 @@ class TestARunThatIsEnded:
 
 class TestClosing:
     @in_a_loop
-    async def test_takes_less_than_two_seconds_with_sixteen_candidates_that_hang(self):
+    async def test_waits_for_none_of_sixteen_candidates_that_hang(self):
         boundary = Bubblewrap(slots=16)
         tasks = [asyncio.ensure_future(boundary.run(HANGING, PATIENT)) for _ in range(16)]
         try:
@@ -139,12 +133,10 @@ class TestClosing:
             family = {pid for slot in boundary._open.slots._all for pid in tree(slot.pid)}
             assert len(family) >= 16 * 3
         finally:
-            began = time.monotonic()
-            await boundary.close()
-            took_s = time.monotonic() - began
+            async with asyncio.timeout(SOON_S):
+                await boundary.close()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert took_s < 2.0
-        assert within(2, lambda: not any(runs(pid) for pid in family))
+        assert within(SOON_S, lambda: not any(runs(pid) for pid in family))
         assert {one.ended.value for one in ended} == {"lost"}
         assert made_by(os.getpid()) == []
 
@@ -167,7 +159,7 @@ class TestCancelling:
             ]
             await until(lambda: guests(boundary) == 2)
             waiting = asyncio.ensure_future(reward(row(RIGHT), Context()))
-            await asyncio.sleep(0.1)
+            await until(lambda: len(boundary._open.slots._turns._waiting) == 1)
             assert not waiting.done()  # both slots hang
             hanging[0].cancel()
             assert await waiting == Scored(1.0, integrity="isolated")
@@ -187,7 +179,7 @@ class TestCancelling:
             await reward(row(RIGHT, JUDGED), Context())
             for turn in range(24):
                 task = asyncio.ensure_future(reward(row(RIGHT, (SNIPPET, JUDGED)[turn % 2]), Context()))
-                await asyncio.sleep(0.0006 * turn)
+                await asyncio.sleep(0.0006 * turn)  # wherever it is by then: every moment must do
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             async with asyncio.timeout(30):

@@ -13,8 +13,17 @@ from types import ModuleType
 import pytest
 
 from steelyard.sandbox import machine
-from steelyard.sandbox.cgroups import Places
-from steelyard.sandbox.machine import NOBODY, Tree, blocked, find_bwrap, in_container, runtime_tree, survey
+from steelyard.sandbox.cgroups import LEAF, Places
+from steelyard.sandbox.guest import landlock
+from steelyard.sandbox.machine import (
+    FIRST_USER,
+    Tree,
+    blocked,
+    find_bwrap,
+    in_container,
+    runtime_tree,
+    survey,
+)
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -53,6 +62,15 @@ def test_a_machine_with_nothing_is_told_what_to_install(bare):
     assert "apt-get install bubblewrap" in told.remedy
     assert told in found.lacking()
     assert facts(found)["runsc"].value == "not installed"
+
+
+def test_a_survey_makes_and_moves_nothing(monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a survey changed something")
+
+    for change in ("mkdir", "rmdir", "write_text"):
+        monkeypatch.setattr(Path, change, refused)
+    assert survey().facts
 
 
 def test_facts_survive_json():
@@ -174,6 +192,38 @@ def test_without_cgroups_the_worst_case_is_stated():
     assert "for each process, not together" in fact.value
 
 
+def test_what_a_boundary_would_do_to_cgroups_is_said():
+    would = f"everybody in it would move into /unit/{LEAF}"
+    fact = machine._cgroups(Places("v2", {"unified": Path("/unit")}, would=would))
+    assert fact.ok
+    assert fact.value == f"version 2, in /unit; {would}"
+
+
+def test_the_landlock_that_is_surveyed_is_the_one_that_guests_use(monkeypatch):
+    monkeypatch.setattr(landlock, "abi", lambda: 42)
+    assert machine._landlock() == ("landlock", "ABI 42", True, "")
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    assert machine._landlock().value == "none"
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("users", "ok", "words"),
+    [
+        ("0 0 4294967295", True, f"a user of its own, from uid {FIRST_USER} on"),
+        ("0 1000 1\n1 100000 65535", True, "every slot becomes uid 65535"),
+        ("0 1000 1", False, "no other user is mapped"),
+    ],
+)
+def test_root_is_told_whom_slots_become(monkeypatch, users, ok, words):
+    monkeypatch.setattr(machine, "capabilities", lambda: frozenset({"SETGID", "SETUID"}))
+    monkeypatch.setattr(machine, "_text", lambda _: users)
+    fact = machine._user()
+    assert fact.ok is ok
+    assert words in fact.value
+    assert bool(fact.remedy) is not ok
+
+
 @pytest.mark.needs("root")
 def test_root_that_can_become_nobody_else_is_told(monkeypatch):
     monkeypatch.setattr(machine, "capabilities", lambda: frozenset({"SETGID", "SYS_ADMIN"}))
@@ -217,8 +267,8 @@ def test_the_runtime_holds_the_standard_library_and_the_packages():
 def test_the_folder_that_may_not_be_passed_is_named(tmp_path):
     (tmp_path / "private/python").mkdir(parents=True)
     (tmp_path / "private").chmod(0o700)
-    assert blocked(Path("/usr"), NOBODY) is None
-    found = blocked(tmp_path / "private/python", NOBODY)
+    assert blocked(Path("/usr"), FIRST_USER) is None
+    found = blocked(tmp_path / "private/python", FIRST_USER)
     assert found is not None
     assert (tmp_path / "private").is_relative_to(found)
     assert blocked(tmp_path / "private/python", os.geteuid()) is None
@@ -227,9 +277,9 @@ def test_the_folder_that_may_not_be_passed_is_named(tmp_path):
 def test_packages_that_may_not_be_read_are_named(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
-    assert machine._unreadable(tmp_path, NOBODY) is None
+    assert machine._unreadable(tmp_path, FIRST_USER) is None
     (tmp_path / "package").chmod(0o700)
-    assert machine._unreadable(tmp_path, NOBODY) == tmp_path / "package"
+    assert machine._unreadable(tmp_path, FIRST_USER) == tmp_path / "package"
 
 
 @pytest.mark.parametrize(
@@ -250,8 +300,15 @@ def test_a_runtime_that_cannot_be_read_is_a_fault_that_can_be_mended(monkeypatch
 
 
 @pytest.mark.needs("root")
-def test_nobody_can_read_what_is_said_to_be_readable():
+def test_a_slot_s_user_can_read_what_is_said_to_be_readable():
     for tree in runtime_tree():
-        looks = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ls", str(tree.source)]
+        looks = [
+            "setpriv",
+            f"--reuid={FIRST_USER}",
+            f"--regid={FIRST_USER}",
+            "--clear-groups",
+            "ls",
+            str(tree.source),
+        ]
         done = subprocess.run(looks, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == (tree.blocked_by is None), done.stderr

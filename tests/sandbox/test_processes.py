@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.sandbox.processes import idle, ourselves, owner, state, tree, tree_cpu, tree_state
+from steelyard.sandbox.processes import Times, ourselves, owner, state, tree
 from steelyard.sandbox.sentinel import Sentinel, starved
 
 SLEEPER = "import signal; print('here', flush=True); signal.pause()"
@@ -39,37 +39,34 @@ def run():
             process.wait(10)
 
 
-def looked(pid: int):
-    """Two looks, the first when it has come to rest."""
+def at_rest(pid: int):
+    """Look when nothing in it could run any more."""
     give_up = time.monotonic() + 10
-    while tree_state(pid).runnable and time.monotonic() < give_up:
+    while (seen := state(tree(pid))).runnable and time.monotonic() < give_up:
         time.sleep(0.01)
-    first = tree_state(pid)
-    time.sleep(0.2)
-    return first, tree_state(pid), 0.2
+    return seen
 
 
-def test_a_sleeping_process_is_idle(run):
-    assert idle(*looked(run(SLEEPER).pid))
+def test_a_sleeping_process_is_told_from_one_whose_child_computes(run):
+    asleep = run(SLEEPER).pid
+    assert at_rest(asleep) == at_rest(asleep)
+    assert at_rest(asleep).runnable == 0
+    computes = run(f"import os\nif os.fork() == 0:\n while True: pass\n{SLEEPER}").pid
+    give_up = time.monotonic() + 10
+    while (seen := state(tree(computes)))[:2] != (2, 1) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert (seen.tasks, seen.runnable) == (2, 1)
 
 
-def test_a_sleeping_process_whose_child_computes_is_not_idle(run):
-    process = run(f"import os\nif os.fork() == 0:\n while True: pass\n{SLEEPER}")
-    before = tree_state(process.pid)
-    time.sleep(0.2)
-    assert not idle(before, tree_state(process.pid), 0.2)
-    assert tree_cpu(process.pid) > 0.0
-
-
-def test_a_process_that_talks_is_not_idle(run):
+def test_what_a_process_says_is_counted(run):
     process = run(
         "import sys\nprint('here', flush=True)\nfor line in sys.stdin: print(line, end='', flush=True)"
     )
-    before, _, wall_s = looked(process.pid)
+    before = at_rest(process.pid)
     process.stdin.write("x\n")
     process.stdin.flush()
     process.stdout.readline()
-    assert not idle(before, tree_state(process.pid), wall_s)
+    assert state(tree(process.pid)).io_bytes > before.io_bytes
 
 
 def test_a_tree_holds_children_of_children(run):
@@ -95,19 +92,69 @@ def test_the_time_of_children_that_were_waited_for_counts(run):
         " os._exit(0)\n"
         f"os.waitpid(child, 0)\n{SLEEPER}"
     )
-    assert state([process.pid]).cpu_s >= 0.09
+    assert Times().cpu_s([process.pid]) >= 0.09
+
+
+BURN = """
+import os, signal, sys, time
+def burn(wait):
+    if (child := os.fork()) == 0:
+        while time.process_time() < 0.15: pass
+        signal.pause()
+    sys.stdin.readline()
+    os.kill(child, 9)
+    if wait:
+        os.waitpid(child, 0)
+    print(sum(os.times()[:4]), flush=True)
+print("here", flush=True)
+"""
+
+
+def burnt(process, times):
+    """What is seen when its child has used its time, and when that child was killed."""
+    give_up = time.monotonic() + 20
+    while (seen := times.cpu_s(tree(process.pid))) < 0.14 and time.monotonic() < give_up:
+        time.sleep(0.01)
+    (child,) = set(tree(process.pid)) - {process.pid}
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    used = float(process.stdout.readline())
+    while child in tree(process.pid) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return seen, times.cpu_s(tree(process.pid)), used
+
+
+def test_children_that_are_killed_and_not_waited_for_do_not_take_their_time_along(run):
+    rounds = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(2): burn(wait=False)\n"
+    process = run(f"{BURN}{rounds}signal.pause()")
+    times = Times()
+    seen, after, used = burnt(process, times)
+    assert after >= seen >= 0.14
+    assert used < 0.1, "the kernel has forgotten it"
+    give_up = time.monotonic() + 20
+    while times.cpu_s(tree(process.pid)) < 0.28 and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert times.cpu_s(tree(process.pid)) >= 0.28, "and so the next one's comes on top"
+
+
+def test_the_time_of_children_that_were_seen_and_waited_for_counts_once(run):
+    process = run(f"{BURN}burn(wait=True)\nsignal.pause()")
+    seen, after, used = burnt(process, Times())
+    assert seen >= 0.14
+    assert seen <= after <= used + 0.05
 
 
 def test_a_process_cannot_lie_about_its_state_by_its_name(run):
     process = run(f"open('/proc/self/comm', 'w').write(') R 1 (x) R')\n{SLEEPER}")
     assert process.pid in tree(os.getpid())
-    assert looked(process.pid)[1].runnable == 0
+    assert at_rest(process.pid).runnable == 0
 
 
 def test_processes_that_have_ended_are_nothing():
     with started("pass") as process:
         process.wait(10)
-    assert state([process.pid])[:3] == (0, 0, 0.0)
+    assert state([process.pid])[:2] == (0, 0)
+    assert Times().cpu_s([process.pid]) == 0.0
     assert tree(process.pid) == [process.pid]
 
 

@@ -35,6 +35,9 @@ class Using:
     def runnable(self):
         return self.is_runnable
 
+    def near_the_wall(self):
+        self.looked_near_the_wall = True
+
     def starved(self):
         return self.is_starved
 
@@ -152,6 +155,26 @@ def test_whoever_waits_for_its_judge_is_not_idle_and_is_when_the_judge_waits_for
     assert first_limit(watched, using, clock, until_s=20.0) == ("idle", 9.0)
 
 
+def test_the_wall_stands_still_while_its_judge_computes():
+    judging = [True]
+    clock, using, watched = watch(Limits(cpu_s=1.0, wall_s=1.0), waiting=lambda: judging[0])
+    using.is_active = True
+    assert first_limit(watched, using, clock, until_s=4.0) is None
+    judging[0] = False
+    assert first_limit(watched, using, clock, until_s=20.0) == ("wall", 5.0)
+
+
+def test_the_wall_stands_still_before_the_first_look_too():
+    judging = [True]
+    clock, using, watched = watch(Limits(cpu_s=1.0, wall_s=1.0), waiting=lambda: judging[0])
+    using.is_active = True
+    clock.tick(3.0)
+    assert watched.look(clock.now()) is None
+    judging[0] = False
+    clock.tick(0.9)
+    assert watched.look(clock.now()) is None
+
+
 def test_the_wall_is_reached_though_it_works_and_a_starved_guest_gets_more_of_it():
     _clock, using, watched = watch()
     using.is_active, using.is_runnable = True, True
@@ -243,15 +266,26 @@ class TestTheWatchdog:
         assert one.guest.cuts == ["setup"]
         assert "not confined" in one.guest.failed
 
-    def test_one_whose_use_cannot_be_read_loses_its_slot_and_the_others_are_watched_on(self, dog):
+    @pytest.mark.parametrize("error", [OSError("no such cgroup"), ValueError("no number"), KeyError("user")])
+    @pytest.mark.parametrize("closes", [True, False])
+    def test_one_that_cannot_be_looked_at_loses_its_slot_and_the_others_are_watched_on(
+        self, dog, error, closes
+    ):
         clock, _, watchdog = dog
 
         class Gone(Using):
             def cpu_s(self):
-                raise OSError("no such cgroup")
+                raise error
 
         spinning = Using()
         lost, ended = self.watched(clock, Gone()), self.watched(clock, spinning)
+        if not closes:
+
+            def close():
+                lost.guest.closed += 1
+                raise error
+
+            lost.guest.close = close
         watchdog.add(lost)
         watchdog.add(ended)
         clock.tick(SLOW_S * 2)
@@ -259,6 +293,21 @@ class TestTheWatchdog:
         spinning.used_s = 9.0
         clock.tick(SLOW_S)
         assert ended.guest.cuts == ["cpu"]
+
+    def test_an_error_of_who_is_told_stops_it_not(self, dog):
+        clock, _, _ = dog
+        told = []
+
+        def slow(count):
+            told.append(count)
+            raise ValueError(count)
+
+        watchdog = Watchdog(clock, slow)
+        watchdog.add(self.watched(clock))
+        for _ in range(3):
+            with pytest.raises(ValueError, match="0"):
+                clock.tick(TICK_S * 1.01)
+        assert len(told) == 3
 
     def test_a_closed_one_looks_at_nobody(self, dog):
         clock, told, watchdog = dog

@@ -8,8 +8,9 @@ import pytest
 from doubles import Double, groups_of, judge, judged, scheduler_of, settled
 
 from steelyard.clock import Clocks
-from steelyard.outcome import Context, End, How, Scored, Takes
+from steelyard.outcome import Context, End, How, Resident, Scored, Takes
 from steelyard.scheduling import AsyncCaller, InlineCaller
+from steelyard.scheduling.calls import ask_canary
 from steelyard.testing import FakeClock
 
 
@@ -234,6 +235,50 @@ def test_a_reward_that_is_not_awaitable_after_all_is_a_failed_call():
         return called.said[0]
 
     assert "await" in run(main).cause
+
+
+class Keeping(Double):
+    """A reward that holds its calls to limits of its own."""
+
+    keeps_time = True
+
+    async def attest(self):
+        pass
+
+    async def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize(("kind", "answered"), [(Double, False), (Keeping, True)])
+def test_a_canary_is_cut_in_time_unless_its_reward_keeps_time_itself(kind, answered):
+    async def main():
+        clock, turn = FakeClock(), asyncio.Event()
+
+        async def canary():
+            await turn.wait()
+            return True
+
+        asked = asyncio.create_task(ask_canary(kind(None, canary=canary), clock, 60.0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        clock.tick(60.0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        turn.set()
+        return await asked
+
+    assert run(main) is answered
+
+
+def test_what_a_resident_keeps_is_ended_with_its_caller_and_others_have_nothing_to_end():
+    async def main(reward):
+        await AsyncCaller(reward, FakeClock(), asyncio.Semaphore(1), 1.0).close()
+        return getattr(reward, "closed", None)
+
+    assert run(main, Keeping(None))
+    assert run(main, Double(None)) is None
+    assert isinstance(Keeping(None), Resident)
+    assert not isinstance(Double(None), Resident)
 
 
 def test_the_default_context_takes_clocks_and_forgets_them():

@@ -41,12 +41,9 @@ _SHOWN: Final = 2_000  # bytes of output that are kept with an attempt
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = (
-    "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n",
-    "from candidate import double\n\ndef test_double():\n    for _ in range(2):\n        twice = double(21)\n"
-    "        assert twice == [21, 21]\n",
+    "from candidate import double\n\ndef test_double():\n    assert double(21) == [21, 21]\n"
 )
-"""The same question as a call table, and to a judge."""
-
+_CANARY_CHECKS: Final = Checks("canary", _CANARY_TESTS.encode(), "", {"share": False, "in_place": False})
 _CANARIES: Final = 2  # slots that must fail, one after the other
 
 
@@ -127,30 +124,30 @@ class UnitTests:
         RunStoppedError
             If two new slots one after the other cannot run it: what harmed them has outlived its slot.
         """
-        for tests in _CANARY_TESTS:
+        for judged in (False, True):
             causes: list[str] = []
-            while (cause := await self._unsound(tests)) is not None:
+            while (cause := await self._unsound(judged=judged)) is not None:
                 causes.append(cause)
                 if len(causes) == _CANARIES:
                     raise RunStoppedError(
                         f"reward {self.name!r}: after a candidate was lost, two new slots of "
                         f"{self.boundary.name} failed an honest program ({'; '.join(causes)}): either the "
-                        "machine is out of order, or something has left its slot\n  next: look at the machine "
-                        "(steelyard doctor), then run the same command again"
+                        "machine is out of order, or something has left its slot"
+                        "\n  next: look at the machine (steelyard doctor), then run the same command again"
                     )
         return True
 
-    async def _unsound(self, tests: str) -> str | None:
+    async def _unsound(self, *, judged: bool) -> str | None:
         """Say why the honest program failed, if it did."""
-        suite = compile_suite(tests)
+        suite = compile_suite(_CANARY_TESTS)
         if isinstance(suite, Fault):
             raise TypeError(suite.reason)
         context = Context(fresh=True)
         try:
-            if suite.kind == "table":
-                scored = await self._table(suite, _CANARY, context, urgent=True)
+            if judged:
+                scored = await self._judged(_CANARY_CHECKS, _CANARY, context, "the canary")
             else:
-                scored = await self._judged(suite, _CANARY, context, "the canary", in_place=False)
+                scored = await self._table(suite, _CANARY, context, urgent=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the canary was not answered
             return str(error)
         return None if scored.value == 1.0 else scored.reason or str(scored.code)
@@ -188,12 +185,13 @@ class UnitTests:
         if suite.kind == "stdio":
             return await self._pairs(suite, code, context)
         if suite.kind == "judge":
-            in_place = self._in_place(columns)
-            return await self._judged(suite, code, context, rollout.where, in_place=in_place)
+            header = {"share": self.share, "in_place": self._in_place(columns)}
+            checks = Checks(suite.digest, suite.source, suite.entry_point, header)
+            return await self._judged(checks, code, context, rollout.where)
         return await self._together(suite, code, context)
 
     def _in_place(self, columns: Mapping[str, Any]) -> bool:
-        """Whether this row's checks see what a call did to its arguments: the column goes over the setting."""
+        """Whether checks see what a call did to its arguments: the column goes over the setting."""
         asked = columns.get("in_place")
         return self.in_place if asked is None else bool(asked)
 
@@ -248,11 +246,7 @@ class UnitTests:
                     break
         return self._scored(passed, suite.planned, *(first or (None, None)))
 
-    async def _judged(
-        self, suite: Suite, code: bytes, context: Context, where: str, *, in_place: bool
-    ) -> Scored:
-        header = {"share": self.share, "in_place": in_place}
-        checks = Checks(suite.digest, suite.source, suite.entry_point, header)
+    async def _judged(self, checks: Checks, code: bytes, context: Context, where: str) -> Scored:
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
         _tell(context, execution)
         if opinion.code == "gone" or (opinion.lost is not None and execution.limit not in {None, "protocol"}):
@@ -359,18 +353,17 @@ def tests(
             where="reward tests:cooperative",
             remedy="pip install pytest beside steelyard",
         )
-    given = limits or Limits()
+    given = _limited(limits or Limits(), cpu_s, wall_s)
+    return UnitTests(boundary_of(boundary), given, share, in_place, cooperative)
+
+
+def _limited(limits: Limits, cpu_s: float | None, wall_s: float | None) -> Limits:
     for name, value in {"cpu_s": cpu_s, "wall_s": wall_s}.items():
         if value is not None and not 0 < value < float("inf"):
             raise RefusedError(f"{name} is {value}", where="reward tests", remedy="a number above 0")
-    given = replace(
-        given,
-        cpu_s=given.cpu_s if cpu_s is None else cpu_s,
-        wall_s=given.wall_s if wall_s is None else wall_s,
-    )
-    if given.wall_s < given.cpu_s:
-        given = replace(given, wall_s=given.cpu_s)
-    return UnitTests(boundary_of(boundary), given, share, in_place, cooperative)
+    cpu_s = limits.cpu_s if cpu_s is None else cpu_s
+    wall_s = limits.wall_s if wall_s is None else wall_s
+    return replace(limits, cpu_s=cpu_s, wall_s=max(cpu_s, wall_s))
 
 
 def _table_of(suite: Suite) -> Table:

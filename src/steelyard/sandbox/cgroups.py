@@ -37,6 +37,7 @@ LEAF: Final = "steelyard-host"
 
 _NEEDED: Final = ("memory", "pids")
 _NEEDED_V1: Final = ("memory", "pids", "cpuacct")
+_LARGEST_BYTES: Final = 32 << 10  # the most that a limit refuses at once before the kernel ends somebody
 _DELEGATE: Final = (
     "start it in a cgroup of its own: systemd-run {user}--scope -p Delegate=yes steelyard ...; in a "
     "container mount /sys/fs/cgroup writable (docker run --privileged --cgroupns private)"
@@ -137,7 +138,7 @@ def _below(where: str, root: str) -> str:
 
 
 def _prepared_v2(own: Path, *, named: bool, dry: bool) -> tuple[str, str]:
-    """Give a cgroup's children memory and pids; return what is in the way, and what a dry look left undone."""
+    """Give a cgroup's children memory and pids; return what is in the way, and what was not done yet."""
     would = ""
     try:
         there = (own / "cgroup.controllers").read_text("ascii").split()
@@ -210,7 +211,7 @@ class _Files(NamedTuple):
     memory: Path  # the limit
     swap: Path
     kills: Path  # holds `oom_kill N`
-    reached: tuple[Path, ...]  # hold how often the memory limit was; on version 2 `kills` does
+    refusals: Path  # by the memory limit; on version 2 `kills` holds `oom N`
     peak: Path
     cpu: Path
     cpu_field: int
@@ -231,7 +232,7 @@ def _files(places: Places, name: str) -> _Files:
             memory=own / "memory.max",
             swap=own / "memory.swap.max",
             kills=events,
-            reached=(),
+            refusals=events,
             peak=own / "memory.peak",
             cpu=own / "cpu.stat",
             cpu_field=1,  # usage_usec N
@@ -248,7 +249,7 @@ def _files(places: Places, name: str) -> _Files:
         memory=memory / "memory.limit_in_bytes",
         swap=memory / "memory.memsw.limit_in_bytes",
         kills=memory / "memory.oom_control",
-        reached=(memory / "memory.failcnt", memory / "memory.memsw.failcnt"),
+        refusals=memory / "memory.failcnt",
         peak=memory / "memory.max_usage_in_bytes",
         cpu=cpuacct / "cpuacct.usage",
         cpu_field=0,
@@ -331,19 +332,21 @@ class Cgroup:
         return _field(self._kills, b"oom_kill")
 
     def memory_refusals(self) -> int:
-        """How often its own memory limit was in the way."""
-        if self._files.end is not None:
+        """How often its own memory limit was in the way; version 1 may count many as one."""
+        files = self._files
+        if files.end is not None:
             return _field(self._kills, b"oom")
-        return sum(map(_number, self._files.reached))
+        # where memory and swap have one limit it is that of both that refuses, and newer kernels count none
+        full = (self.memory_peak() or 0) >= _number(files.memory) - _LARGEST_BYTES
+        return _number(files.refusals) + full
 
     def refused_forks(self) -> int:
         """How often it was refused a further process: by its own limit, or one above it."""
         return _field(self._forks, b"max")
 
     def was_full(self) -> bool:
-        """Whether it ever held as many processes as its limit lets it; false where the kernel does not say."""
-        most = _number(self._files.most)
-        return most > 0 and most >= _number(self._files.processes)
+        """Whether it ever held as many processes as it may; false where the kernel does not say."""
+        return 0 < _number(self._files.processes) <= _number(self._files.most)
 
     def pids(self) -> list[int]:
         """Return its living processes."""

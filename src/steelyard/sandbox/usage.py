@@ -58,14 +58,15 @@ class SlotUsage:
         self._clock = clock
         self._used_s: Seconds = 0.0
         self._last: processes.State | None = None
+        self._run_delay_s: Seconds | None = None
         self._times = processes.Times()
         self._probation: tuple[Seconds, Seconds, Sentinel] | None = None
         if cgroup is not None:
             self._cpu_s = cgroup.cpu_s()
             self._kills = cgroup.oom_kills()
-            self._memory_refusals = cgroup.memory_refusals()
             self._forks = cgroup.refused_forks()
             self._reset = cgroup.reset_peak()
+            self._memory_refusals = cgroup.memory_refusals()
 
     def cpu_s(self) -> Seconds:
         """CPU seconds since the guest began."""
@@ -79,12 +80,15 @@ class SlotUsage:
         return [pid for pid in processes.tree(self._pid) if pid not in self._own]
 
     def _look(self) -> processes.State:
-        self._last = processes.state(self._tree()) if self._cgroup is None else self._cgroup.state(self._own)
-        return self._last
+        state = processes.state(self._tree()) if self._cgroup is None else self._cgroup.state(self._own)
+        if state.tasks:
+            self._run_delay_s = state.run_delay_s
+        return state
 
     def active(self) -> bool:
         """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""
-        last, now = self._last, self._look()
+        last, self._last = self._last, self._look()
+        now = self._last
         if last is None or now.runnable:
             return True
         return (last.turns, last.io_bytes, last.tasks) != (now.turns, now.io_bytes, now.tasks)
@@ -95,7 +99,7 @@ class SlotUsage:
 
     def run_delay_s(self) -> Seconds | None:
         """Seconds in which its tasks could run and did not, as last seen: evidence, and never an excuse."""
-        return None if self._last is None else self._last.run_delay_s
+        return self._run_delay_s
 
     def near_the_wall(self) -> None:
         """Begin to look whether the machine keeps it from the cores: `PROBATION_S` before the wall."""
@@ -125,7 +129,7 @@ class SlotUsage:
         return self._kills_and_forks()[0][0]
 
     def _kills_and_forks(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """How many of its processes were ended for want of memory, and refused: its own doing, and others'."""
+        """How many of its processes were ended for want of memory, and refused: own doing, and others'."""
         if self._cgroup is None:
             return (0, 0), (0, 0)
         kills = max(0, self._cgroup.oom_kills() - self._kills)
@@ -139,8 +143,8 @@ class SlotUsage:
         return self._cgroup.memory_peak() if self._cgroup is not None and self._reset else None
 
     def counted(self) -> dict[str, Any]:
-        """What else was counted, as evidence; what is `foreign` was not brought about by a limit of its own."""
-        delay_s = self.run_delay_s()
+        """What else was counted, as evidence; `foreign` is what no limit of its own brought about."""
+        delay_s = self._run_delay_s
         counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
         if self._cgroup is not None:
             (kills, foreign_kills), (forks, foreign_forks) = self._kills_and_forks()

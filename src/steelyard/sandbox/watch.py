@@ -32,6 +32,9 @@ SETUP_S: Final = 20.0
 KILLED_S: Final = 1.0
 """How long a killed guest may take to be gone before its whole slot is ended."""
 
+PROBATION_S: Final = 2.0
+"""How long before the wall it is looked whether a guest is starved."""
+
 STARVED_TIMES: Final = 4
 """How often over the wall limit a starved guest may go."""
 
@@ -56,6 +59,9 @@ class Usage(Protocol):
 
     def runnable(self) -> bool:
         """Whether a task of it could run when `active` was asked last."""
+
+    def near_the_wall(self) -> None:
+        """Begin to look whether the machine keeps it from the cores."""
 
     def starved(self) -> bool:
         """Whether the machine, and not the guest, keeps it from its share of the cores."""
@@ -116,6 +122,8 @@ class Watched:
             return "idle"
         wall_s = now - began - self._waited_s
         if wall_s < limits.wall_s:
+            if wall_s >= limits.wall_s - PROBATION_S:
+                self.usage.near_the_wall()
             return None
         starved = wall_s < limits.wall_s * STARVED_TIMES and self.usage.starved()
         return None if starved else "wall"

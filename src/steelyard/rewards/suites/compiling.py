@@ -227,8 +227,8 @@ def _fault(tree: ast.Module, entry_point: str) -> Fault | None:
     """Say what keeps tests from judging anybody."""
     if absent := _absent(tree):
         return Fault(
-            f"column 'tests' imports {absent!r}, which is not installed beside steelyard: install it, or import "
-            "what is the candidate's from `candidate`"
+            f"column 'tests' imports {absent!r}, which is not installed beside steelyard: install it, or "
+            "import what is the candidate's from `candidate`"
         )
     if not entry_point and _wants_entry_point(tree):
         return Fault("column 'tests' defines check(candidate): name the function in column 'entry_point'")

@@ -103,13 +103,13 @@ def from_tree(tree: Any, remote: Remote | None = None, home: Home | None = None)
 
 
 GUEST = False
-"""Whether this is a guest, who imports what a value needs: a candidate is given an array although it names no NumPy."""
+"""Whether this is a guest, who imports what a value needs: an array may be given to who names no NumPy."""
 
 
 def _arrays_are_loaded() -> bool:
     if GUEST:
         try:
-            import numpy  # noqa: F401
+            __import__("numpy")
         except Exception:
             return False
     return GUEST
