@@ -270,7 +270,9 @@ class Slots:
         self._watchdog.remove(guest)
         guest.close()
         slot = guest.slot
-        odd = guest.status is None or guest.failed is not None or watched.usage.memory_kills()
+        usage = watched.usage
+        odd = guest.status is None or guest.failed is not None or usage.memory_kills()
+        odd = odd or (guest.status and usage.counted().get("foreign"))
         watched.usage.close()
         if odd or slot.served >= SERVES:
             slot.close()

@@ -27,13 +27,10 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, guest, launch, processes
 from steelyard.sandbox.forkserver import Mould
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, Tree, find_bwrap, runtime_tree, survey
+from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, USERS, Tree, find_bwrap, runtime_tree, survey
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
-
-USERS: Final = 1 << 24
-"""Whom root becomes for a slot: nobody whom a machine knows; where they are not mapped, one that is."""
 
 USER: Final = 1_000
 """Who a candidate is inside."""
