@@ -271,9 +271,9 @@ class Slots:
         guest.close()
         slot = guest.slot
         usage = watched.usage
-        odd = guest.status is None or guest.failed is not None or usage.memory_kills()
-        odd = odd or (guest.status and usage.counted().get("foreign"))
-        watched.usage.close()
+        foreign = bool(guest.status) and "foreign" in usage.counted()
+        odd = guest.status is None or guest.failed is not None or foreign or usage.memory_kills() > 0
+        usage.close()
         if odd or slot.served >= SERVES:
             slot.close()
         elif not slot.gone:

