@@ -2,8 +2,8 @@
 
 Covers: the file system (the system's and Python's folders read-only, one private folder in memory), the
 network (there is none), other processes, users and capabilities, System V and POSIX objects, the host's
-environment, CPU, memory, processes, files and output. Works as root (who becomes a user of no name first) and as an
-ordinary user, where the kernel allows user namespaces.
+environment, CPU, memory, processes, files and output. Works as root (who becomes a user of no name first)
+and as an ordinary user, where the kernel allows user namespaces.
 
 Does not cover: faults of the kernel, which all candidates share with the host; side channels; the time of
 day. Where no cgroup can be written, memory is limited per process and not for all of a candidate's
