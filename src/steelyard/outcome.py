@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard
 
 from steelyard.clock import Clocks, Seconds
 from steelyard.errors import UnscoredValueError, describe, printable
@@ -398,7 +398,6 @@ class Reward(Protocol):
         """Judge: a rollout to one judgement; a batch or a group to as many, in order."""
 
 
-@runtime_checkable
 class Sharing(Protocol):
     """What an awaited reward has besides that is not alone with what it asks."""
 
@@ -407,7 +406,6 @@ class Sharing(Protocol):
         """Names what it asks: rewards with the same one share the places for calls under way."""
 
 
-@runtime_checkable
 class Resident(Sharing, Protocol):
     """What a reward has besides whose calls go to something that lives from one to the next: a boundary."""
 
@@ -426,6 +424,16 @@ class Resident(Sharing, Protocol):
 
     async def close(self) -> None:
         """End what it keeps; a later call begins anew."""
+
+
+def is_sharing(reward: object) -> TypeGuard[Sharing]:
+    """Whether a reward names what it asks; one that wraps another and hands its attributes on does, too."""
+    return hasattr(reward, "resource")
+
+
+def is_resident(reward: object) -> TypeGuard[Resident]:
+    """Whether a reward's calls go to something that lives from one to the next."""
+    return all(hasattr(reward, name) for name in ("keeps_time", "attest", "close"))
 
 
 class Part(NamedTuple):

@@ -28,14 +28,14 @@ from steelyard.outcome import (
     Failure,
     How,
     Part,
-    Resident,
     Said,
     Score,
     ScoredGroup,
-    Sharing,
     Takes,
     as_judgement,
     as_judgements,
+    is_resident,
+    is_sharing,
 )
 from steelyard.rewards import FunctionReward, Recipe
 from steelyard.rewards.own import refuse_unreachable
@@ -177,7 +177,7 @@ class Runtime:
             If a reward judges nothing at all, or the ledger cannot be written.
         """
         for part in self.recipe.parts:
-            if isinstance(part.reward, Resident):
+            if is_resident(part.reward):
                 await part.reward.attest()
         first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
         scheduler = Scheduler(
@@ -241,7 +241,7 @@ class Runtime:
         if reward.how is How.INLINE:
             return InlineCaller(reward, self._clock)
         if reward.how is How.ASYNC:
-            resource = reward.resource if isinstance(reward, Sharing) else f"reward:{reward.name}"
+            resource = reward.resource if is_sharing(reward) else f"reward:{reward.name}"
             free = places.setdefault(resource, asyncio.Semaphore(self._places))
             return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
         if not all(hasattr(reward, word) for word in ("spec", "room", "pack", "judge")):
@@ -301,7 +301,7 @@ def refuse_unattested(recipe: Recipe) -> None:
     RefusedError
         If one does not.
     """
-    proving = [part.reward for part in recipe.parts if isinstance(part.reward, Resident)]
+    proving = [part.reward for part in recipe.parts if is_resident(part.reward)]
 
     async def prove() -> None:
         for reward in proving:

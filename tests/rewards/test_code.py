@@ -34,7 +34,7 @@ from boundaries import (
 )
 from steelyard.errors import RefusedError, RunStoppedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Execution, Limits
-from steelyard.outcome import Context, End, Resident, Scored, Unscored
+from steelyard.outcome import Context, End, Scored, Unscored, is_resident
 from steelyard.rewards import builtin, hearing
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.hearing import TableHearing, report_in, told_code
@@ -551,7 +551,7 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
             assert raised.value.clocks.wall_s == 0.1
 
     def test_it_is_a_resident(self):
-        assert isinstance(unit_tests(HARMLESS), Resident)
+        assert is_resident(unit_tests(HARMLESS))
 
     @pytest.mark.parametrize("end", [LOST, NEVER, answering("[21,22]"), WALL])
     def test_a_canary_that_fails_in_two_new_slots_stops_the_run(self, end):

@@ -13,7 +13,7 @@ from programs.specimen import MARK, SECRET, SUITES, under
 from steelyard import Group, Part, Recipe, Rollout, Runtime, Scored, builtin
 from steelyard.sandbox.bubblewrap import Bubblewrap
 
-pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.timeout(240)]
 
 RIGHT = "def squares(xs):\n    return [x * x for x in xs]\n"
 QUICK_CPU_S = 0.5
@@ -64,6 +64,7 @@ def test_no_honest_program_fails():
     assert unexpected(HONEST, ends_of(alone(HONEST))) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("specimens", [CHEATING, ON_A_JUDGE], ids=["call table", "judge"])
 def test_no_cheat_passes(specimens, monkeypatch):
     monkeypatch.setenv(SECRET, "known to the host alone")
@@ -71,14 +72,17 @@ def test_no_cheat_passes(specimens, monkeypatch):
     assert left_on_the_host() == []
 
 
+@pytest.mark.slow
 @pytest.mark.needs("cgroup")
-def test_what_is_hostile_is_contained_and_its_code_names_the_limit(monkeypatch):
+@pytest.mark.parametrize("quick", [True, False], ids=["spinning", "other"])
+def test_what_is_hostile_is_contained_and_its_code_names_the_limit(quick, monkeypatch):
     monkeypatch.setenv(SECRET, "known to the host alone")
-    some = [one for one in HOSTILE if one.name not in SLOW]
-    assert unexpected(some, ends_of(alone(some), cpu_s=1.0)) == {}
+    some = [one for one in HOSTILE if one.name not in SLOW and ("cpu" in one.comes) is quick]
+    assert unexpected(some, ends_of(alone(some), cpu_s=QUICK_CPU_S if quick else 10.0)) == {}
     assert left_on_the_host() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", ["snippet", "free"], ids=["call table", "judge"])
 def test_a_saboteur_among_seven_honest_siblings_changes_no_verdict(suite):
     groups = []

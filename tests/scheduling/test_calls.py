@@ -8,7 +8,7 @@ import pytest
 from doubles import Double, groups_of, judge, judged, scheduler_of, settled
 
 from steelyard.clock import Clocks
-from steelyard.outcome import Context, End, How, Resident, Scored, Takes
+from steelyard.outcome import Context, End, How, Scored, Takes, is_resident
 from steelyard.scheduling import AsyncCaller, InlineCaller
 from steelyard.scheduling.calls import ask_canary
 from steelyard.testing import FakeClock
@@ -277,8 +277,8 @@ def test_what_a_resident_keeps_is_ended_with_its_caller_and_others_have_nothing_
 
     assert run(main, Keeping(None))
     assert run(main, Double(None)) is None
-    assert isinstance(Keeping(None), Resident)
-    assert not isinstance(Double(None), Resident)
+    assert is_resident(Keeping(None))
+    assert not is_resident(Double(None))
 
 
 def test_the_default_context_takes_clocks_and_forgets_them():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -125,7 +126,7 @@ def _verdicts(console: Console, summary: Summary) -> None:
     table = Table("verdict", "rollouts", "why", box=None, pad_edge=False, header_style="dim")
     total = max(summary.rollouts, 1)
     scored = summary.verdicts["scored"]
-    codes = ", ".join(f"{count:,} {code}" for code, count in summary.codes.most_common())
+    codes = ", ".join(f"{count:,} {code}" for code, count in _by_count(summary.codes))
     table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "-")
     if ran := summary.integrities.total():
         told = ", ".join(f"{count / ran:.1%} {word}" for word, count in summary.integrities.most_common())
@@ -141,6 +142,11 @@ def _verdicts(console: Console, summary: Summary) -> None:
         told = f"with bad columns, so unscored: {plain(_kinds(summary.bad_columns))}"
         table.add_row("", f"{groups:,} group{'' if groups == 1 else 's'}", told)
     console.print(table)
+
+
+def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent first; equal ones by name, whichever came first."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _groups(console: Console, summary: Summary, options: Options) -> None:

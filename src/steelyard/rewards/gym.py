@@ -100,7 +100,7 @@ def gym_fault(columns: Mapping[str, Any], *, unaudited: bool = False) -> str | N
     Examples
     --------
     >>> gym_fault({"answer": "1 + 2 * 3", "metadata": {"source_dataset": "countdown"}})[:67]
-    'the scorer of countdown runs what the completion says as Python, wh'
+    'the scorer of countdown runs what the completion says as Python, an'
     """
     metadata = columns.get("metadata")
     name = metadata.get("source_dataset") if isinstance(metadata, Mapping) else None

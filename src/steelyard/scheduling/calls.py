@@ -27,12 +27,12 @@ from steelyard.outcome import (
     Context,
     End,
     Failure,
-    Resident,
     Reward,
     Said,
     Takes,
     as_judgement,
     as_judgements,
+    is_resident,
 )
 from steelyard.rollout import Rollout
 
@@ -153,7 +153,7 @@ class AsyncCaller:
 
     async def close(self) -> None:
         """End what the reward keeps running between calls; the scheduler cancels the calls themselves."""
-        if isinstance(self._reward, Resident):
+        if is_resident(self._reward):
             await self._reward.close()
 
     async def _bounded(self, rollouts: Sequence[Rollout], context: Context) -> Sequence[Said]:
@@ -224,7 +224,7 @@ async def ask_canary(reward: Reward, clock: Clock, limit_s: Seconds) -> bool | N
 
 def keeps_time(reward: Reward) -> bool:
     """Whether a reward holds its calls to limits of its own."""
-    return isinstance(reward, Resident) and reward.keeps_time
+    return is_resident(reward) and reward.keeps_time
 
 
 async def _canary(reward: Reward) -> bool | None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import importlib
 import json
 import marshal
 import re
@@ -39,6 +38,7 @@ from steelyard.rewards.suites.pairs import read_pairs
 from steelyard.rewards.suites.reading import CANDIDATE, NotATableError
 from steelyard.rewards.suites.suite import Fault, Pair, Suite, Table
 from steelyard.rewards.suites.walking import FaultError, table_of
+from steelyard.sandbox.guest.checks import unsupported
 
 LARGEST: Final = 10_000_000
 _KEPT_BYTES: Final = 64_000_000
@@ -281,11 +281,9 @@ def _wants_entry_point(tree: ast.Module) -> bool:
 def _not_isolated(source: str) -> str | None:
     """Say what in tests a judge process cannot hold."""
     try:
-        judge = importlib.import_module("steelyard.sandbox.guest.judge")
-    except ImportError:
-        return None
-    said = judge.unsupported(source)
-    return str(said) if said else None
+        return unsupported(source)
+    except RecursionError:
+        return "it is nested too deeply"
 
 
 def _names(tree: ast.Module, entry_point: str) -> tuple[str, ...]:
