@@ -389,7 +389,7 @@ def _calls(suite: Suite) -> bytes:
     return _encoded(_ByDigest(suite.digest, suite))
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=600)
 def _encoded(given: _ByDigest) -> bytes:
     return encode_calls(_table_of(given.suite))
 

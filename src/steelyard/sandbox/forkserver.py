@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from steelyard.clock import Clock
+from steelyard.clock import Clock, Seconds
 from steelyard.errors import SandboxError
 from steelyard.execution import Execution, Limits
 from steelyard.sandbox.ends import execution
@@ -26,6 +26,10 @@ SERVES: Final = 1_000
 
 SLOTS_EACH: Final = 8
 """Slots for each core, at most: what hangs must not hold up what does not."""
+
+
+SPARE_S: Final = 10.0
+"""How long a slot is kept that nobody needs."""
 
 
 class Mould(NamedTuple):
@@ -192,6 +196,7 @@ class Slots:
         self._watchdog = Watchdog(clock, self._turns.slow)
         self._idle: dict[Mould, list[Slot]] = {}
         self._all: dict[Slot, Mould] = {}
+        self._since: dict[Slot, Seconds] = {}  # when a slot became idle
         self._closed = False
 
     async def run(
@@ -300,11 +305,21 @@ class Slots:
         return await made(self._making, mould, self._gone, lambda slot: self._all.update({slot: mould}))
 
     def keep(self, slot: Slot, mould: Mould) -> None:
-        """Take back a slot that nobody uses any more."""
-        self._idle.setdefault(mould, []).append(slot)
+        """Take back a slot that nobody uses any more; the last one back is the first to be used again.
+
+        What a burst of slow programs needed and nobody has needed since is ended, one at a time.
+        """
+        now = self._clock.now()
+        self._since[slot] = now
+        idle = self._idle.setdefault(mould, [])
+        idle.append(slot)
+        longest = min((one for some in self._idle.values() for one in some), key=self._since.__getitem__)
+        if longest is not slot and now - self._since[longest] > SPARE_S:
+            longest.close()
 
     def _gone(self, slot: Slot) -> None:
         mould = self._all.pop(slot, None)
+        self._since.pop(slot, None)
         if mould is not None and slot in self._idle.get(mould, ()):
             self._idle[mould].remove(slot)
 

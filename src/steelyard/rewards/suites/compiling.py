@@ -41,6 +41,9 @@ from steelyard.rewards.suites.walking import FaultError, table_of
 from steelyard.sandbox.guest.checks import unsupported
 
 LARGEST: Final = 10_000_000
+_KEPT: Final = 600
+"""Suites that are kept: those of all groups that may be under way, and some more."""
+
 _KEPT_BYTES: Final = 64_000_000
 _COOPERATIVE: Final = "ask for `tests:cooperative`, which runs them beside the candidate, or rewrite them"
 
@@ -66,7 +69,7 @@ class _Kept:
             if key not in self._suites:
                 self._suites[key] = (suite, size)
                 self._bytes += size
-            while self._bytes > _KEPT_BYTES and len(self._suites) > 1:
+            while len(self._suites) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._suites) > 1):
                 self._bytes -= self._suites.popitem(last=False)[1][1]
 
 
