@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import codec, frames, load, program, reading, serve, table
+from .control import SETUP_FAILED
 
 __builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
-SETUP_FAILED = 120
 _send, _exit, _now = frames.send, os._exit, monotonic
 
 
