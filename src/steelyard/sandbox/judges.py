@@ -385,4 +385,6 @@ def opinion_of(said: dict[str, Any]) -> Opinion:
     sound = type(planned) is int and type(passed) is int and 0 <= passed <= planned
     if not sound or not (code is None or type(code) is str):
         raise SandboxError("sandbox", f"a judge answered {said!r:.200}")
-    return Opinion(planned, passed, code, None if reason is None else str(reason)[:500])
+    check = said.get("check")
+    reason = None if reason is None else str(reason)[:500]
+    return Opinion(planned, passed, code, reason, check=check if isinstance(check, dict) else {})

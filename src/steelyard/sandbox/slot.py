@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from steelyard.clock import Clock, Seconds
 from steelyard.errors import SandboxError
@@ -181,6 +181,8 @@ class Slot:
         Time.
     on_gone
         Called once, when it has ended, whatever it ended of.
+    environment
+        The command's; none if not given.
 
     Raises
     ------
@@ -189,12 +191,18 @@ class Slot:
     """
 
     def __init__(
-        self, command: Callable[[int], Sequence[str]], clock: Clock, on_gone: Callable[[Slot], None]
+        self,
+        command: Callable[[int], Sequence[str]],
+        clock: Clock,
+        on_gone: Callable[[Slot], None],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.clock = clock
         self.served = 0
         self.guests: dict[int, Guest] = {}
         self.gone = False
+        self.spun: Seconds | None = None
+        self._spin: asyncio.Future[Seconds] | None = None
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -208,7 +216,7 @@ class Slot:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,
-                    env={},
+                    env=dict(environment or {}),
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -255,7 +263,22 @@ class Slot:
         facts: Mapping[str, str] = json.loads(told[0])[1]
         return facts
 
-    async def _within(self, future: asyncio.Future[None]) -> bool:
+    async def spin(self) -> Seconds:
+        """CPU seconds that a fixed piece of work takes in its interpreter.
+
+        Raises
+        ------
+        SandboxError
+            If it ends meanwhile, or does not answer.
+        """
+        self._spin = spin = self._loop.create_future()
+        self.ask(control.SPIN, 0)
+        if self.gone or not await self._within(spin):
+            raise SandboxError("sandbox", "a slot ended while it was calibrated")
+        spin_s: Seconds = spin.result()
+        return spin_s
+
+    async def _within(self, future: asyncio.Future[Any]) -> bool:
         done, _ = await asyncio.wait({future}, timeout=BOOT_S)
         if not done:
             self.close()
@@ -330,6 +353,10 @@ class Slot:
                 self._ready.set_result(None)
         else:
             kind, number, status, user_s, system_s, peak = control.TELL.unpack(message)
+            if kind == control.SPUN:
+                if self._spin is not None and not self._spin.done():
+                    self._spin.set_result(user_s)
+                return
             guest = self.guests.pop(number)
             if kind == control.NOT_STARTED:
                 guest.failed = f"no process could be made: {os.strerror(status)}"
@@ -363,6 +390,9 @@ class Slot:
         if not self._ready.done():
             self._ready.set_exception(SandboxError("sandbox", f"a slot ended at its start: {self.said()}"))
             self._ready.exception()  # whoever waits is told; if nobody does, so be it
+        if self._spin is not None and not self._spin.done():
+            self._spin.set_exception(SandboxError("sandbox", f"a slot ended: {self.said()}"))
+            self._spin.exception()
         self._stderr.close()
         for guest in list(self.guests.values()):
             guest.end(None)

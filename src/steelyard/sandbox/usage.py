@@ -16,9 +16,6 @@ from steelyard.clock import Clock, Seconds
 from steelyard.sandbox import cgroups, processes
 from steelyard.sandbox.sentinel import Sentinel, starved
 
-PROBATION_S: Final = 2.0
-"""How long before the wall a guest is looked at, to learn whether it was starved."""
-
 LEAST_S: Final = 0.5
 """A shorter look than that tells nothing: a guest whose wall came unannounced waits for it."""
 
@@ -102,7 +99,7 @@ class SlotUsage:
         return self._run_delay_s
 
     def near_the_wall(self) -> None:
-        """Begin to look whether the machine keeps it from the cores: `PROBATION_S` before the wall."""
+        """Begin to look whether the machine keeps it from the cores: `watch.PROBATION_S` before the wall."""
         if self._cgroup is not None and self._probation is None:
             self._probation = (self._clock.now(), self.cpu_s(), Sentinel().__enter__())
 

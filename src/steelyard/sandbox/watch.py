@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 from steelyard.clock import Clock, Seconds, Timer
 from steelyard.execution import Limits
 from steelyard.sandbox.slot import Guest
-from steelyard.sandbox.usage import PROBATION_S
 
 TICK_S: Final = 0.02
 """Between two looks: how far a limit can be overshot, times the cores."""
@@ -32,6 +31,9 @@ SETUP_S: Final = 20.0
 
 KILLED_S: Final = 1.0
 """How long a killed guest may take to be gone before its whole slot is ended."""
+
+PROBATION_S: Final = 2.0
+"""How long before the wall a guest is looked at, to learn whether it was starved."""
 
 STARVED_TIMES: Final = 4
 """How often over the wall limit a starved guest may go."""

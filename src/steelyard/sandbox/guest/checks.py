@@ -10,7 +10,8 @@ becomes
             else: <failed>(3)
         except BaseException: <raised>(3)
 
-and every call that stands as a statement of its own becomes `<in_place>(function, *arguments)`, every
+where a condition `a == b` becomes `<compared>("==", a, b)`, so that what it compared can be told, and every
+call that stands as a statement of its own becomes `<in_place>(function, *arguments)`, every
 `a is b` `<same>(a, b)`.
 
 Left alone: asserts in a `try` whose handlers catch `AssertionError` (they are the suite's own control
@@ -30,9 +31,22 @@ from . import frames
 
 __builtins__ = frames.BUILTINS  # type: ignore[assignment]
 
-BEGIN, PASSED, FAILED, RAISED, IN_PLACE, SAME = (
-    f"__steelyard_{name}__" for name in ("begin", "passed", "failed", "raised", "in_place", "same")
+BEGIN, PASSED, FAILED, RAISED, IN_PLACE, SAME, COMPARED, SEEN = (
+    f"__steelyard_{name}__"
+    for name in ("begin", "passed", "failed", "raised", "in_place", "same", "compared", "seen")
 )
+_SIGNS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+}
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertLogs"})
 _CATCH_ALL = frozenset({"AssertionError", "Exception", "BaseException"})
 _FRAME_BOUND = frozenset({"exec", "eval", "locals", "globals", "vars", "dir", "super", "breakpoint"})
@@ -218,10 +232,10 @@ class _Rewriter(ast.NodeTransformer):
         if self.quiet:
             return node
         at = len(self.sites)
-        constant = isinstance(node.test, ast.Constant)
-        condition = ast.If(node.test, [self.tell(PASSED, at)], [self.tell(FAILED, at)])
-        never = constant and not node.test.value  # type: ignore[attr-defined]
-        return self.checked(node, ast.unparse(node), [condition], never=never)
+        never = isinstance(node.test, ast.Constant) and not node.test.value
+        text = ast.unparse(node)
+        condition = ast.If(_watched(node.test), [self.tell(PASSED, at)], [self.tell(FAILED, at)])
+        return self.checked(node, text, [condition], never=never)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
@@ -252,6 +266,25 @@ class _Rewriter(ast.NodeTransformer):
             if isinstance(part, ast.stmt | ast.expr | ast.ExceptHandler) and not hasattr(part, "lineno"):
                 ast.copy_location(part, node)
         return whole
+
+
+def _watched(test: ast.expr) -> ast.expr:
+    """The same condition, which says what it compares as it is evaluated."""
+    if isinstance(test, ast.BoolOp):
+        return ast.BoolOp(test.op, [_watched(part) for part in test.values])
+    if isinstance(test, ast.Constant):
+        return test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        stated = not any(isinstance(part, ast.Name) for part in ast.walk(test.left))
+        operands = [ast.Constant(_SIGNS[type(test.ops[0])]), test.left, test.comparators[0]]
+        return _asked(COMPARED, operands, "stated", stated)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return ast.UnaryOp(test.op, _asked(SEEN, [test.operand], "wanted", said=False))
+    return _asked(SEEN, [test], "wanted", said=True)
+
+
+def _asked(name: str, operands: list[ast.expr], keyword: str, said: bool) -> ast.Call:  # noqa: FBT001
+    return ast.Call(ast.Name(name, ast.Load()), operands, [ast.keyword(keyword, ast.Constant(said))])
 
 
 class _Identity(ast.NodeTransformer):

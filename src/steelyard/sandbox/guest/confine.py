@@ -19,6 +19,10 @@ The order is what the kernel allows: `uid_map` needs `/proc`, the mounts need ca
 after the last prepared descriptor was used. A guest is PID 1 of its namespace: every descendant dies with
 it, and signals whose default would kill it do nothing unless they come from outside.
 
+Where no namespaces can be made inside (in most containers, on gVisor of old) a server that is root makes each
+guest a user of its own instead: `users` has the stages of that, and the same filter, limits and rules of
+landlock come after them.
+
 Not covered: memory, the number of processes over all guests and CPU over all descendants are the business
 of the slot's cgroup. The limits set here are a backstop, counted per process; RLIMIT_NPROC counts per guest
 from Linux 5.14 on, per uid of the machine before, and never for the machine's root.
@@ -32,10 +36,11 @@ import os
 import resource
 import signal
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from . import filter as seccomp
-from . import landlock, syscalls
+from . import landlock, syscalls, users
 
 BOX = "/box"
 FOLDERS = ("work", "tmp", "shm", "home")
@@ -132,7 +137,31 @@ class Filter:
 class Prepared:
     """What `prepare` made ready for every guest of this server."""
 
-    def __init__(self, settings: Mapping[str, int]) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        machine = os.uname().machine
+        self.users = users.Users(settings["users"]) if settings.get("users") else None
+        self.own_score = _read("/proc/self/oom_score_adj")
+        self.score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        self.limits = _limits(settings)
+        version = landlock.abi()
+        self.landlock = landlock.Landlock(version) if version else None
+        self.filters = [Filter(seccomp.compile_guest_filter(machine))]
+        self.clone_flags = int(signal.SIGCHLD)
+        self.thread_id = _find_thread_id()
+        if self.thread_id.value:
+            self.clone_flags |= _CHILD_SETTID
+        long_filter = Filter(seccomp.compile_server_filter(machine))
+        if self.users is not None:
+            self.stages: tuple[tuple[str, Callable[[Prepared], None]], ...] = USERS_STAGES
+            self.clone_flags |= self.users.namespaces
+            self.filters.insert(0, long_filter)  # the server makes users and ends them: it stays without
+            return
+        if not _is_read_only(FAKE_PROC):
+            raise SetupError(f"prepare: {FAKE_PROC} must lie on a read-only mount")
+        self.stages = STAGES
+        self.clone_flags |= _NEW_NAMESPACES
+        if version < landlock.FIRST_TO_SCOPE:  # else guests would meet in abstract sockets
+            self.clone_flags |= _NEW_NETWORK
         uid, gid = os.getuid(), os.getgid()
         self.identity = [
             ("/proc/self/gid_map", b"%d %d 1" % (gid, gid)),
@@ -140,27 +169,17 @@ class Prepared:
         ]
         if _read("/proc/self/setgroups") != b"deny":  # a new user namespace inherits it
             self.identity.insert(0, ("/proc/self/setgroups", b"deny"))
-        self.own_score = _read("/proc/self/oom_score_adj")
-        self.score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         size = f"size={settings['file_bytes']},nr_inodes={settings['files']},mode=700"
         self.mounts = (
             _all_read_only(),
             _mount("tmpfs", BOX, "tmpfs", _NOSUID | _NODEV, size),
             _mount(FAKE_PROC, "/proc", None, _BIND),
         )
-        self.limits = _limits(settings)
-        version = landlock.abi()
-        self.landlock = landlock.Landlock(version) if version else None
-        self.filter = Filter(seccomp.compile_guest_filter(os.uname().machine))
-        self.clone_flags = _NEW_NAMESPACES | int(signal.SIGCHLD)
-        if version < landlock.FIRST_TO_SCOPE:  # else guests would meet in abstract sockets
-            self.clone_flags |= _NEW_NETWORK
-        self.thread_id = _find_thread_id()
-        if self.thread_id.value:
-            self.clone_flags |= _CHILD_SETTID
+        syscalls.call(_PRCTL, _NO_NEW_PRIVS, 1, 0, 0, 0)
+        long_filter.install()
 
 
-def prepare(settings: Mapping[str, int]) -> Prepared:
+def prepare(settings: Mapping[str, Any]) -> Prepared:
     """Make ready, once in the fork server, what every guest needs, and bind the server to its own filter.
 
     Parameters
@@ -168,6 +187,7 @@ def prepare(settings: Mapping[str, int]) -> Prepared:
     settings
         `file_bytes` and `files` bound the tmpfs, `file_size` a single file, `processes` and `descriptors`
         what their names say; `memory_bytes` bounds the address space: leave it out where a cgroup counts.
+        With `users` (see `users.Users`) guests are told apart by user, and not by namespaces.
 
     Raises
     ------
@@ -176,15 +196,20 @@ def prepare(settings: Mapping[str, int]) -> Prepared:
 
     """
     try:
-        if not os.statvfs(FAKE_PROC).f_flag & os.ST_RDONLY:
-            raise SetupError(f"prepare: {FAKE_PROC} must lie on a read-only mount")
-        server_filter = Filter(seccomp.compile_server_filter(os.uname().machine))
-        prepared = Prepared(settings)
-        syscalls.call(_PRCTL, _NO_NEW_PRIVS, 1, 0, 0, 0)
-        server_filter.install()
+        return Prepared(settings)
     except (OSError, LookupError) as error:
         raise SetupError(f"prepare: {error}") from error
-    return prepared
+
+
+def _is_read_only(folder: str) -> bool:
+    """Whether nothing can be made in a folder; gVisor does not say it of its mounts."""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return True
+    try:
+        os.rmdir(f"{folder}/none")
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False
 
 
 def clone(prepared: Prepared) -> int:
@@ -234,14 +259,15 @@ def enter(prepared: Prepared, keep: Iterable[int], cpu_s: int) -> None:
     """
     stage = ""
     try:
-        for stage, step in STAGES:  # noqa: B007 - named when it fails
+        for stage, step in prepared.stages:  # noqa: B007 - named when it fails
             step(prepared)
         stage = "descriptors"
         _close_all_but(keep)
         stage = "limits"
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         stage = "filter"
-        prepared.filter.install()
+        for one in prepared.filters:
+            one.install()
     except (OSError, ValueError) as error:
         raise SetupError(f"{stage}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -274,7 +300,14 @@ def _set_limits(prepared: Prepared) -> None:
 
 def _landlock(prepared: Prepared) -> None:
     if prepared.landlock is not None:
-        prepared.landlock.restrict(BOX)
+        prepared.landlock.restrict(*(prepared.users.writable if prepared.users is not None else (BOX,)))
+
+
+def _user(prepared: Prepared) -> None:
+    if prepared.users is not None:
+        prepared.users.become()
+    syscalls.call(_PRCTL, _PDEATHSIG, _SIGKILL)  # a change of user forgets the wish
+    syscalls.call(_PRCTL, _NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def _drop_capabilities(_prepared: Prepared) -> None:
@@ -287,6 +320,14 @@ STAGES = (
     ("session", _session),
     ("identity", _identity),
     ("files", _files),
+    ("limits", _set_limits),
+    ("landlock", _landlock),
+    ("capabilities", _drop_capabilities),
+)
+
+USERS_STAGES = (
+    ("session", _session),
+    ("user", _user),
     ("limits", _set_limits),
     ("landlock", _landlock),
     ("capabilities", _drop_capabilities),
@@ -326,10 +367,19 @@ def _limits(settings: Mapping[str, int]) -> list[tuple[int, int]]:
     }
     found = []
     for limit, value in wanted.items():
-        if value is not None:
+        if value is not None and not (limit == resource.RLIMIT_SIGPENDING and _is_fixed(limit)):
             hard = resource.getrlimit(limit)[1]
             found.append((limit, value if hard == resource.RLIM_INFINITY else min(value, hard)))
     return found
+
+
+def _is_fixed(limit: int) -> bool:
+    """Whether a limit cannot be set at all: gVisor has none for signals."""
+    try:
+        resource.setrlimit(limit, resource.getrlimit(limit))
+    except ValueError:
+        return True
+    return False
 
 
 def _read(path: str) -> bytes:

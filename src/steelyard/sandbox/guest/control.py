@@ -8,8 +8,8 @@ import struct
 
 ASK = struct.Struct("<BIIB")
 TELL = struct.Struct("<BIiddq")
-START, KILL, PROBE = 1, 2, 3
-READY, ENDED, NOT_STARTED = 1, 2, 3
+START, KILL, PROBE, SPIN = 1, 2, 3, 4
+READY, ENDED, NOT_STARTED, SPUN = 1, 2, 3, 4
 PAYLOAD, CHANNEL, OUTPUT, ERRORS, INPUT, RPC, PHASE = KINDS = tuple(1 << bit for bit in range(7))
 """Which descriptors a start message carries, in this order; the first three always."""
 

@@ -99,6 +99,10 @@ def _writable(folder: str) -> Callable[[], str]:
     return lambda: _attempt(write)
 
 
+def _box_writable() -> str:
+    return _writable(os.getcwd())()
+
+
 def _device_attributes() -> str:
     """Tell whether times and modes of the machine's own device nodes could be changed: the mount decides."""
     return "no" if os.statvfs("/dev/null").f_flag & os.ST_RDONLY else "yes"
@@ -150,6 +154,7 @@ _FINDERS: dict[str, Callable[[], object]] = {
     "dumpable": lambda: _prctl(_GET_DUMPABLE),
     "descriptors": _descriptors,
     "etc_shadow": lambda: _is_there("/etc/shadow"),
+    "shadow_readable": lambda: _attempt(lambda: os.close(os.open("/etc/shadow", os.O_RDONLY))),
     "etc_hostname": lambda: _is_there("/etc/hostname"),
     "root_home": lambda: _is_there("/root"),
     "homes": lambda: _is_there("/home"),
@@ -162,7 +167,7 @@ _FINDERS: dict[str, Callable[[], object]] = {
     "dev_writable": _writable("/dev"),
     "device_attributes_writable": _device_attributes,
     "proc_writable": _writable("/proc"),
-    "box_writable": _writable("/box"),
+    "box_writable": _box_writable,
     "proc_processes": _processes_in_proc,
     "landlock": landlock.abi,
     "prefix": lambda: sys.prefix,

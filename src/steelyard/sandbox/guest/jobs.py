@@ -48,6 +48,10 @@ def run(
             from . import cooperative
 
             cooperative.ready()
+        if mode in {"build", "command"}:
+            from . import command
+
+            command.ready(header)
         if mode != "judge":  # a judge says that it is ready, in its own words
             _seed(int(header.get("seed") or 0))
             _send(channel, b'["started",%r]' % _now())
@@ -147,10 +151,24 @@ def _cooperative(
     cooperative.run(header, source, rest[0], chan, folder)
 
 
+def _build(header: Any, source: bytes, _rest: Any, channel: int, _rpc: Any, _page: Any, folder: str) -> None:
+    from . import command
+
+    command.build(header, source, channel, folder)
+
+
+def _command(header: Any, _source: bytes, rest: Any, chan: int, _rpc: Any, _page: Any, folder: str) -> None:
+    from . import command
+
+    command.run(header, rest, chan, folder)
+
+
 _JOBS = {
     "table": _table,
     "program": _program,
     "serve": _serve,
     "judge": _judge,
     "cooperative": _cooperative,
+    "build": _build,
+    "command": _command,
 }

@@ -5,7 +5,8 @@ SEQPACKET socket) it says `{"ready": true}`, or `{"ready": false, "reason": ...}
 Python; then for each message `{"nonce": ..., "seed": 0}` with a descriptor (the socket to the candidate's
 process) it runs the whole suite in a fresh namespace and answers
 
-    {"nonce", "planned", "passed", "code", "reason", "unread", "failed": [{"line", "text", "reason"}, ...]}
+    {"nonce", "planned", "passed", "code", "reason", "unread", "failed": [{"line", "text", "reason"}, ...],
+     "check": what is known of the first check that failed, as texts and numbers}
 
 `code` is null where every planned check was executed and true, and else
 
@@ -34,7 +35,8 @@ from contextlib import suppress
 from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
 
-from . import checks, codec, link, proxies, standin
+from . import checks, codec, link, proxies, showing, standin
+from .conditions import Conditions
 from .wire import LostError
 
 unsupported = checks.unsupported
@@ -138,6 +140,8 @@ class _Run:
         self.held = [0] * len(suite.sites)
         self.events = 0  # failures outside any check
         self.failed: list[dict[str, Any]] = []
+        self.conditions = Conditions(wire)
+        self.first: dict[str, Any] = {}  # what is known of the first check that failed
         self.code: str | None = None
         self.reason = ""
         self.known: BaseException | None = None  # the exception that is written down already
@@ -146,13 +150,18 @@ class _Run:
 
     def begin(self, at: int) -> None:
         self.begun[at] += 1
+        self.conditions.begin()
 
     def passed(self, at: int) -> None:
         self.held[at] += 1
 
     def fails(self, at: int) -> None:
         site = self.suite.sites[at]
-        self.note("wrong", "the check is false", site.line, site.text)
+        self.tell(self.place(at))
+        reason = "the check is false"
+        if "got" in self.first and self.code is None:
+            reason = f"{self.first['got'][:120]} came back, {self.first['expected'][:120]} was expected"
+        self.note("wrong", reason, site.line, site.text)
         if not self.share:
             raise _StopError(site.text)
 
@@ -164,9 +173,20 @@ class _Run:
         if isinstance(error, standin.Skipped):
             return True
         site = self.suite.sites[at]
-        self.note(_code(error), _said(error), site.line, site.text)
+        said = _said(error)
+        self.tell(self.place(at), error, said)
+        self.note(_code(error), said, site.line, site.text)
         self.known = error
         return not (self.share and isinstance(error, Exception | standin.Failed))
+
+    def tell(self, place: dict[str, Any], error: BaseException | None = None, said: str = "") -> None:
+        """Keep what is known of the first check that failed."""
+        if self.code is None:
+            self.first = place | self.conditions.told(error) | ({"error": said} if said else {})
+
+    def place(self, at: int) -> dict[str, Any]:
+        site = self.suite.sites[at]
+        return {"number": at + 1, "of": len(self.suite.sites), "line": site.line, "text": site.text}
 
     def note(self, code: str, reason: str, line: int, text: str) -> None:
         if self.code is None:
@@ -236,6 +256,8 @@ class _Run:
             checks.RAISED: self.raised,
             checks.IN_PLACE: proxies.call_in_place,
             checks.SAME: proxies.same,
+            checks.COMPARED: self.conditions.compared,
+            checks.SEEN: self.conditions.seen,
         }
 
     def guarded(self, action: Callable[[], Any], what: str) -> bool:
@@ -253,7 +275,9 @@ class _Run:
         except BaseException as error:
             if error is not self.known:
                 self.events += 1
-                self.note(_code(error), _said(error), _line(error), what)
+                line, said = _line(error), _said(error)
+                self.tell({"line": line, "text": what}, error, said)
+                self.note(_code(error), said, line, what)
             return False
         return True
 
@@ -269,6 +293,7 @@ class _Run:
             unread = self.link.unread()
         if self.link.lost:
             code, reason = self.link.lost, self.link.why
+            self.first = self.first or {"unanswered": 1} | self.conditions.told(None)
         elif unread:
             code, reason = "protocol", "an answer that nobody asked for"
         elif code is None and not self.suite.sites:
@@ -284,14 +309,17 @@ class _Run:
             "code": code,
             "reason": _ascii(reason)[:500],
             "unread": unread,
+            "check": {
+                key: _ascii(one, showing.LONG) if type(one) is str else one for key, one in self.first.items()
+            },
             "failed": [
                 {**row, "text": _ascii(row["text"]), "reason": _ascii(row["reason"])} for row in self.failed
             ],
         }
 
 
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode()[:600]
+def _ascii(text: str, most: int = 600) -> str:
+    return text.encode("ascii", "backslashreplace").decode()[:most]
 
 
 def _code(error: BaseException) -> str:

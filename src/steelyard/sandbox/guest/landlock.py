@@ -66,15 +66,17 @@ class Landlock:
         self._rules.append(self._of_writable)
         self._rules_at = [syscalls.pointer_to(rule) for rule in self._rules]
 
-    def restrict(self, writable: str) -> None:
-        """Confine this process, for good: it writes beneath `writable` and to devices only."""
+    def restrict(self, *writable: str) -> None:
+        """Confine this process, for good: it writes beneath these folders and to devices only."""
         ruleset = syscalls.call(_CREATE, self._at, self._size, 0)
-        folder = os.open(writable, os.O_PATH | os.O_CLOEXEC)
-        _DESCRIPTOR.pack_into(self._of_writable, _AT_DESCRIPTOR, folder)
-        for rule in self._rules_at:
+        for rule in self._rules_at[:-1]:
             syscalls.call(_ADD, ruleset, _RULE_PATH_BENEATH, rule, 0)
+        for name in writable:
+            folder = os.open(name, os.O_PATH | os.O_CLOEXEC)
+            _DESCRIPTOR.pack_into(self._of_writable, _AT_DESCRIPTOR, folder)
+            syscalls.call(_ADD, ruleset, _RULE_PATH_BENEATH, self._rules_at[-1], 0)
+            os.close(folder)
         syscalls.call(_RESTRICT, ruleset, 0)
-        os.close(folder)
         os.close(ruleset)
 
 

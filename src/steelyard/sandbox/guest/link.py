@@ -96,6 +96,8 @@ class Link(Wire):
         self.kinds: dict[int, Any] = {}
         self.mine: list[Any] = []
         self.places: dict[int, int] = {}
+        self.last: tuple[Any, ...] | None = None  # the last call: target, name, arguments, whether in place
+        self.came: Any = None  # what it returned
 
     def result(self, *request: Any) -> Any:
         """Ask, and return the value or raise the exception."""
@@ -109,6 +111,7 @@ class Link(Wire):
                     copy_back(old, self.value(tree))
                 return self.value(reply[1])
             error = self.rebuilt(reply)
+            vars(error)["_steelyard_line"] = reply[3]
         except Exception as fault:
             raise self.lose("protocol", str(fault)[:200]) from None
         raise error from None
@@ -293,7 +296,9 @@ class Link(Wire):
         named = {key: self.tree(value) for key, value in kwargs.items()}
         in_place = in_place or self.in_place
         what: list[Any] = ["method", target, name] if name else ["call", target]
-        return self.settled(self.ask(*what, trees, named, in_place), args if in_place else ())
+        self.last, self.came = (target, name, args, kwargs, in_place), None
+        self.came = self.settled(self.ask(*what, trees, named, in_place), args if in_place else ())
+        return self.came
 
 
 def _plain_name(name: str) -> bool:

@@ -16,6 +16,7 @@ import os
 import select
 import struct
 from contextlib import suppress
+from time import thread_time
 from typing import Any
 
 from . import confine, frames, jobs
@@ -35,6 +36,8 @@ from .control import (
     READY,
     RPC,
     SETUP_FAILED,
+    SPIN,
+    SPUN,
     TELL,
 )
 
@@ -51,8 +54,10 @@ def main(settings: dict[str, Any]) -> None:
     )  # it has saved every guest some page faults, and is none of their business
     control = _socket.socket(fileno=settings["control"])
     os.set_inheritable(settings["control"], False)
+    _seen["confined_by"] = "users" if settings["limits"].get("users") else "namespaces"
     for kind in NAMESPACES:  # a guest cannot see whose network it is without
-        _seen[f"{kind}_namespace"] = os.readlink(f"/proc/self/ns/{kind}")
+        with suppress(OSError):  # gVisor has no such links
+            _seen[f"{kind}_namespace"] = os.readlink(f"/proc/self/ns/{kind}")
     for name in settings["preload"]:
         with suppress(Exception):  # a guest that needs it will say what is wrong with it
             __import__(name)
@@ -76,8 +81,9 @@ class _Server:
         self._prepared = prepared
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
-        self._by_watch: dict[int, tuple[int, int]] = {}  # its pidfd: guest, pid
-        self._watches: dict[int, int] = {}
+        self._guests: dict[int, tuple[int, int | None]] = {}  # by number: pid, user
+        self._watches: dict[int, int] = {}  # a descriptor that says that one has ended: its number
+        self._bell = None if _has_pidfds() else _bell(self._poll)
 
     def serve(self) -> None:
         """Serve for ever."""
@@ -87,8 +93,18 @@ class _Server:
             for ready, _event in poll():
                 if ready == listening:
                     ask()
+                elif ready == self._bell:
+                    self._rung()
                 else:
-                    end(ready)
+                    end(self._watches.pop(ready), ready)
+
+    def _rung(self) -> None:
+        """Some child has ended: see whether it was a guest."""
+        if self._bell is not None:
+            os.read(self._bell, 512)
+        for guest, (pid, _user) in list(self._guests.items()):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._end(guest)
 
     def _ask(self) -> None:
         message, extra, _flags, _address = self._control.recvmsg(
@@ -98,33 +114,44 @@ class _Server:
             os._exit(0)  # the host is gone, or wants no more
         kind, guest, cpu_s, which = ASK.unpack(message)
         if kind == KILL:
-            watch = self._watches.get(guest)
-            if watch is not None:
-                _signal.pidfd_send_signal(watch, 9)
+            if guest in self._guests:  # not waited for yet, so its number is nobody else's
+                os.kill(self._guests[guest][0], 9)
+            return
+        if kind == SPIN:
+            self._tell(SPUN, 0, 0, (_spin(), 0.0, 0))
             return
         descriptors = struct.unpack(f"{len(extra[0][2]) // _INT}i", extra[0][2]) if extra else ()
         given = dict(zip((bit for bit in KINDS if which & bit), descriptors, strict=True))
+        users = self._prepared.users
         try:
+            user = users.next(guest) if users is not None else None
             pid = confine.clone(self._prepared)
-        except confine.SetupError as error:
-            self._tell(NOT_STARTED, guest, getattr(error.__cause__, "errno", None) or 0)
+        except (confine.SetupError, OSError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            self._tell(NOT_STARTED, guest, getattr(cause, "errno", None) or 0)
         else:
             if pid == 0:
+                if self._bell is not None:
+                    _unhung()
                 _guest(self._prepared, given, cpu_s, probed=kind == PROBE)
-            watch = os.pidfd_open(pid)
-            self._by_watch[watch] = (guest, pid)
-            self._watches[guest] = watch
-            self._poll.register(watch, select.POLLIN)
+            self._guests[guest] = (pid, user)
+            if self._bell is None:
+                watch = os.pidfd_open(pid)
+                self._watches[watch] = guest
+                self._poll.register(watch, select.POLLIN)
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _end(self, watch: int) -> None:
-        guest, pid = self._by_watch.pop(watch)
-        del self._watches[guest]
-        self._poll.unregister(watch)
-        os.close(watch)
+    def _end(self, guest: int, watch: int | None = None) -> None:
+        if watch is not None:
+            self._poll.unregister(watch)
+            os.close(watch)
+        pid, user = self._guests.pop(guest)
         _pid, status, use = os.wait4(pid, 0)
-        self._tell(ENDED, guest, status, (use.ru_utime, use.ru_stime, use.ru_maxrss * 1024))
+        more_s = 0.0
+        if user is not None and self._prepared.users is not None:
+            more_s = self._prepared.users.clear(user)
+        self._tell(ENDED, guest, status, (use.ru_utime + more_s, use.ru_stime, use.ru_maxrss * 1024))
 
     def _tell(
         self, kind: int, guest: int, status: int, use: tuple[float, float, int] = (0.0, 0.0, 0)
@@ -133,6 +160,36 @@ class _Server:
             self._control.send(TELL.pack(kind, guest, status, *use))
         except OSError:
             os._exit(0)
+
+
+def _spin() -> float:
+    """CPU seconds of a fixed piece of work in this interpreter."""
+    begun, total = thread_time(), 0
+    for number in range(60_000):
+        total += number * number % 7
+    return thread_time() - begun
+
+
+def _has_pidfds() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # before Linux 5.3, on gVisor of old
+        return False
+    return True
+
+
+def _bell(poll: select.poll) -> int:
+    """A descriptor that can be read when a child has ended."""
+    bell, rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
+    _signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    poll.register(bell, select.POLLIN)
+    return bell
+
+
+def _unhung() -> None:
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
 
 
 def _guest(prepared: confine.Prepared, given: dict[int, int], cpu_s: int, *, probed: bool) -> None:
@@ -152,7 +209,7 @@ def _guest(prepared: confine.Prepared, given: dict[int, int], cpu_s: int, *, pro
         os._exit(SETUP_FAILED)
     if probed:
         _tell_facts(channel)
-    jobs.run(payload, channel, given.get(RPC), given.get(PHASE))
+    jobs.run(payload, channel, given.get(RPC), given.get(PHASE), os.getcwd())
 
 
 def _tell_facts(channel: int) -> None:

@@ -5,7 +5,11 @@ others is the point; whether they themselves pass is not. The last two of the fi
 one leaves, the other must not find, wherever they run.
 """
 
-from programs.specimen import Specimen, read
+from __future__ import annotations
 
-SABOTEURS: list[Specimen] = read("saboteurs.txt")
-LEAVES, FINDS = SABOTEURS[-2:]
+from typing import Final
+
+from steelyard.sandbox.conformance.specimen import Specimen, read
+
+SABOTEURS: Final[list[Specimen]] = read("saboteurs.txt")
+SABOTEURS[-1] = SABOTEURS[-1]._replace(after=SABOTEURS[-2])

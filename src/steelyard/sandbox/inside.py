@@ -1,0 +1,194 @@
+"""The house of a runner: slots inside a container, which is the wall towards the machine.
+
+Root makes each guest a user of its own (`guest/users.py`); anybody else needs user namespaces inside the
+container, and the folders that a bundle of ours has. What a guest uses is read from /proc; how many of its
+processes were ended for want of memory from the container's cgroup, where it can be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from steelyard.clock import Clock, Seconds
+from steelyard.errors import RefusedError, SandboxError
+from steelyard.sandbox import cgroups, processes
+from steelyard.sandbox.boot import ENVIRONMENT, command, settings
+from steelyard.sandbox.pool import Mould
+from steelyard.sandbox.slot import Slot
+
+BOX: Final = "/box"
+_FURNISHED: Final = (BOX, "/fake-proc")
+_USERS: Final = 100
+
+
+class Inside:
+    """Makes the slots of a runner.
+
+    Parameters
+    ----------
+    first_user
+        Root's guests are users from this one on.
+    packages
+        Where guests may import from, if not where this Python has its packages.
+    counted
+        Whether the container's own limit counts the memory of all processes together.
+    clock
+        Time.
+    """
+
+    def __init__(self, *, first_user: int, packages: tuple[str, ...], counted: bool, clock: Clock) -> None:
+        self.cores = len(os.sched_getaffinity(0))
+        self.proven: dict[str, str] = {}
+        self._first = first_user
+        own = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+        self._packages = list(packages or own)
+        self._counted = counted
+        self._clock = clock
+        self._container = cgroups.visible()
+        self._own: dict[Slot, frozenset[int]] = {}
+        self._box = _box() if os.geteuid() == 0 else None
+
+    def slot(self, mould: Mould, on_gone: Callable[[Slot], None]) -> Slot:
+        """Start a slot; it is not ready yet.
+
+        Raises
+        ------
+        SandboxError
+            If it cannot be started.
+        """
+
+        def gone(slot: Slot) -> None:
+            self._own.pop(slot, None)
+            on_gone(slot)
+
+        environment = {**ENVIRONMENT, "PYTHONPATH": ":".join(self._packages), "MALLOC_ARENA_MAX": "2"}
+        return Slot(lambda control: self._command(control, mould), self._clock, gone, environment)
+
+    def _command(self, control: int, mould: Mould) -> list[str]:
+        told = settings(mould, control, counted=self._counted)
+        if self._box is not None:
+            judging = mould.preload == "judge"
+            told["limits"]["users"] = {
+                "first": self._first + judging * _USERS,
+                "count": _USERS,
+                "box": f"{self._box}/judges" if judging else self._box,
+                "each": judging,
+            }
+        folder = str(Path(__file__).parent)
+        return command(sys.executable, folder=folder, packages=self._packages, told=told)
+
+    async def prove(self, slot: Slot) -> None:
+        """Wait until a slot is ready; what it proves is weighed by whoever asked for the container.
+
+        Raises
+        ------
+        SandboxError
+            If it does not start.
+        """
+        await slot.ready()
+        self._own[slot] = frozenset(processes.tree(slot.pid))
+        self.proven = {**await slot.facts(), "python": sys.version.split()[0]}
+
+    def usage(self, slot: Slot) -> InsideUsage:
+        """What the next guest of a slot uses."""
+        return InsideUsage(slot.pid, self._own.get(slot, frozenset()), self._container)
+
+    def adapt(self, _error: SandboxError) -> bool:
+        """There is no other way to make one."""
+        return False
+
+    def facts(self) -> dict[str, str]:
+        """What is known of the container."""
+        return {"memory counted": "by the container" if self._counted else "of each process"}
+
+    def refusal(self, error: SandboxError) -> RefusedError:
+        """Say why no slot holds here, and the way out."""
+        furnished = all(map(os.path.isdir, _FURNISHED))
+        remedy = (
+            "let the container's command be root: it makes each candidate a user of no rights by itself"
+            if self._box is None and not furnished
+            else "see the container's own words, and steelyard doctor"
+        )
+        return RefusedError(f"no slot holds inside: {error.cause}", where="runner", remedy=remedy)
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+
+
+def _box() -> str:
+    """A folder for guests that root can write: one that was made for it, or a new one."""
+    for parent in ("/", "/run", "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - its owner is root
+        with suppress(OSError):
+            place = Path(parent) / BOX.strip("/")
+            place.mkdir(mode=0o711, exist_ok=True)
+            (place / "judges").mkdir(mode=0o711, exist_ok=True)
+            return str(place)
+    raise RefusedError(
+        "no folder can be written inside the container",
+        where="runner",
+        remedy="give it a temporary one (docker run --tmpfs /box:exec,mode=711)",
+    )
+
+
+class InsideUsage:
+    """What one guest uses, as `steelyard.sandbox.watch.Usage` wants it, from /proc."""
+
+    def __init__(self, pid: int, own: frozenset[int], container: cgroups.Cgroup | None) -> None:
+        self._pid = pid
+        self._own = own
+        self._container = container
+        self._times = processes.Times()
+        self._last: processes.State | None = None
+        self._kills = 0 if container is None else container.oom_kills()
+
+    def _tree(self) -> list[int]:
+        return [pid for pid in processes.tree(self._pid) if pid not in self._own]
+
+    def cpu_s(self) -> Seconds:
+        """CPU seconds since the guest began."""
+        return self._times.cpu_s(self._tree())
+
+    def active(self) -> bool:
+        """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""
+        last, self._last = self._last, processes.state(self._tree())
+        now = self._last
+        if last is None or now.runnable:
+            return True
+        return (last.turns, last.io_bytes, last.tasks) != (now.turns, now.io_bytes, now.tasks)
+
+    def runnable(self) -> bool:
+        """Whether a task of it could run when `active` was asked last."""
+        return self._last is not None and self._last.runnable > 0
+
+    def near_the_wall(self) -> None:
+        """Nothing can be learnt from inside: who is starved stays suspect."""
+
+    def starved(self) -> bool:
+        """Never known from inside."""
+        return False
+
+    def memory_kills(self) -> int:
+        """How many processes of the container the kernel ended for want of memory since it began."""
+        return 0 if self._container is None else max(0, self._container.oom_kills() - self._kills)
+
+    def peak_bytes(self) -> int | None:
+        """Not counted for one guest."""
+        return None
+
+    def counted(self) -> dict[str, Any]:
+        """What else was counted, as evidence."""
+        delay_s = self._last.run_delay_s if self._last is not None else None
+        counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
+        return counted | {"memory_kills": kills} if (kills := self.memory_kills()) else counted
+
+    def close(self) -> None:
+        """Look no longer."""

@@ -1,0 +1,497 @@
+"""Boundaries whose slots are containers or remote sandboxes: a runner in each, and a line to it.
+
+A slot is a place of a `site` (a container, a sandbox far away) in which the runner was started; one candidate
+runs there at a time, so that nobody shares memory or processes with a sibling that is alive. Many places are
+open at once, since one that holds a hanging program is of no use to others.
+
+Blame: what happens before a program has been sent is the machinery's (`SandboxError`). From then on a line
+that is lost is `Ended.LOST`, a suspect, whether or not the program began: nobody can prove that it did not,
+and what shares a machine with its runner can end it. The runner enforces the limits; this side waits a good
+deal longer and then gives the place up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final
+
+from steelyard.clock import Clock, Clocks, Seconds, SystemClock
+from steelyard.errors import RefusedError, SandboxError
+from steelyard.execution import Ended, Execution, Limits
+from steelyard.sandbox import telling
+from steelyard.sandbox.boot import FACTS, unproven
+from steelyard.sandbox.boundary import Checks, Opinion, Program
+from steelyard.sandbox.guest import frames
+from steelyard.sandbox.parcel import command, parcel
+from steelyard.sandbox.pool import Making, Mould, Pool, Turns
+from steelyard.sandbox.site import Line, Site
+from steelyard.sandbox.warm import TRIES, preloaded
+from steelyard.sandbox.watch import SLOW_S
+
+BOOT_S: Final = 60.0
+"""A runner that has proven nothing by then, after its place was made, is not coming."""
+
+GRACE_S: Final = 90.0
+"""Beyond the wall limit: set-up, a suite's own time, the way there and back."""
+
+CLOSE_S: Final = 1.9
+"""How long all lines together may take to close."""
+
+_NUMBERS: Final = count(1)
+_USERS_EACH: Final = 256  # two servers of a hundred each
+_USERS_FIRST: Final = 20_000
+_USERS_OF: Final = 170  # of containers that are told apart: ids stay below 65,536, which is what many map
+
+
+class Place:
+    """One slot that is elsewhere.
+
+    Parameters
+    ----------
+    opening
+        Makes its line.
+    on_gone
+        Called once, when it has ended.
+    """
+
+    def __init__(self, opening: Callable[[], Awaitable[Line]], on_gone: Callable[[Place], None]) -> None:
+        self.gone = False
+        self.served = 0
+        self._on_gone = on_gone
+        self._line: Line | None = None
+        self._reader = frames.Reader(telling.LONGEST)
+        self._messages: list[bytes] = []
+        self._opening = asyncio.ensure_future(opening())
+        self.closing: asyncio.Future[None] | None = None
+
+    async def open(self, *, hello: bytes) -> None:
+        """Wait for its line, and send what the runner needs.
+
+        Raises
+        ------
+        SandboxError, RefusedError
+            If there is no place to be had.
+        """
+        self._line = await asyncio.shield(self._opening)
+        await self.send(hello)
+
+    async def send(self, *said: bytes) -> None:
+        """Send messages.
+
+        Raises
+        ------
+        ConnectionError
+            If the line is lost.
+        """
+        if self._line is None or self.gone:
+            raise ConnectionError("the line is closed")
+        try:
+            await self._line.send(b"".join(said))
+        except OSError as error:
+            raise ConnectionError(self._line.said() or str(error) or "nothing can be sent") from error
+
+    async def hear(self) -> tuple[str, dict[str, Any], list[bytes]]:
+        """Wait for the runner's next message.
+
+        Raises
+        ------
+        ConnectionError
+            If the line is lost, or what comes is no message.
+        """
+        while not self._messages:
+            if self._line is None or self.gone:
+                raise ConnectionError("the line is closed")
+            data = await self._line.receive()
+            if not data:
+                raise ConnectionError(f"the runner has ended: {self._line.said() or 'it said nothing'}")
+            try:
+                self._messages += self._reader.feed(data)
+            except ValueError as error:
+                raise ConnectionError(str(error)) from error
+        try:
+            return telling.read(self._messages.pop(0))
+        except ValueError as error:
+            raise ConnectionError(str(error)) from error
+
+    def close(self) -> None:
+        """Begin to end it."""
+        if self.gone:
+            return
+        self.gone = True
+        self.closing = asyncio.ensure_future(self._close())
+        self._on_gone(self)
+
+    async def _close(self) -> None:
+        if not self._opening.done():
+            self._opening.cancel()
+        line: Line | None = None
+        with suppress(Exception, asyncio.CancelledError):
+            line = await self._opening
+        if line is not None:
+            with suppress(Exception):
+                await line.close()
+
+
+class Remote:
+    """A boundary of places.
+
+    Parameters
+    ----------
+    site
+        Makes the places.
+    python
+        The interpreter in them.
+    packages
+        Where candidates may import from, if not where that interpreter has its packages.
+    counted
+        Whether a place's own limit counts the memory of all its processes together.
+    slots, usual
+        How many places there may be, and how many programs run at once when all are quick.
+    preload
+        Modules that are imported before any candidate comes, beside the usual ones. NumPy need not be named.
+    clock
+        Time.
+
+    Raises
+    ------
+    RefusedError
+        When it is used: if the boundary does not hold.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        python: str = "python3",
+        packages: tuple[str, ...] = (),
+        counted: bool = True,
+        slots: int | None = None,
+        usual: int | None = None,
+        preload: tuple[str, ...] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        cores = len(os.sched_getaffinity(0))
+        self.site = site
+        self._command = command(python)
+        self._packages = packages
+        self._counted = counted
+        self._most = slots or 4 * cores
+        self._usual = min(usual or 2 * cores, self._most)
+        self._preload = tuple(preload)
+        self._clock = clock or SystemClock()
+        self._open: _Open | None = None
+        self._facts: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The word for it on the command line and in records."""
+        return self.site.name
+
+    @property
+    def identity(self) -> str:
+        """Changes whenever a verdict could: the boundary's rules, its places, and what it preloads."""
+        return f"{self.site.identity}:{','.join(self._preload)}"
+
+    def _opened(self) -> _Open:
+        loop = asyncio.get_running_loop()
+        if self._open is not None and self._open.loop is not loop:
+            raise RefusedError(
+                "it is in use in another event loop",
+                where=f"boundary {self.name}",
+                remedy="close it before its loop ends, or make a boundary for each loop",
+            )
+        if self._open is None:
+            self._open = _Open(self, loop)
+        return self._open
+
+    async def attest(self, limits: Limits | None = None) -> Mapping[str, str]:
+        """Prove from inside that it holds, also under these limits; return the facts.
+
+        Raises
+        ------
+        RefusedError
+            If it does not, with the fact, the value seen and the way out.
+        """
+        if self._facts is None:
+            opened = self._opened()
+            mould = Mould.of(limits or Limits(), ",".join(self._preload))
+            try:
+                place = await opened.pool.slot(mould)
+            except SandboxError as error:
+                await self.close()
+                raise RefusedError(
+                    f"it does not hold: {error.cause}",
+                    where=f"boundary {self.name}",
+                    remedy="steelyard doctor says what is missing and what mends it",
+                ) from error
+            except RefusedError:
+                await self.close()
+                raise
+            opened.pool.keep(place, mould)
+            self._facts = {**self.site.facts(), **opened.proven}
+        return self._facts
+
+    async def run(
+        self,
+        program: Program,
+        limits: Limits,
+        *,
+        listen: Callable[[bytes], bool] | None = None,
+        fresh: bool = False,
+        urgent: bool = False,
+    ) -> Execution:
+        """Run a program in a place: see `steelyard.sandbox.boundary.Boundary`."""
+        replies: list[bytes] = []
+
+        def hear(frame: bytes) -> bool:
+            if listen is not None:
+                return listen(frame)
+            replies.append(frame)
+            return False
+
+        told, parts = telling.program_told(program)
+        named = preloaded(program.source, self._preload)
+        ask = _Ask("run", told, parts, limits, named, hear)
+        execution, _opinion = await self._opened().ask(ask, fresh=fresh, urgent=urgent)
+        return replace(execution, replies=tuple(replies)) if replies else execution
+
+    async def check(
+        self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
+    ) -> tuple[Execution, Opinion]:
+        """Have a judge process check a candidate: see `steelyard.sandbox.boundary.Boundary`."""
+        told, parts = telling.checks_told(source, checks)
+        named = preloaded(source + checks.source, self._preload)
+        ask = _Ask("check", told, parts, limits, named, lambda _frame: False)
+        execution, opinion = await self._opened().ask(ask, fresh=fresh, urgent=False)
+        if execution.ended is Ended.LOST and opinion == Opinion():
+            opinion = Opinion(lost="its place was lost")
+        return execution, opinion
+
+    async def close(self) -> None:
+        """End everything, within two seconds."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.close()
+
+    def settings(self, number: int) -> bytes:
+        """What a runner is told first."""
+        first = _USERS_FIRST + (os.getpid() + number) % _USERS_OF * _USERS_EACH
+        return parcel() + telling.message(
+            "settings",
+            {
+                "name": self.name,
+                "first_user": first,
+                "packages": list(self._packages),
+                "counted": self._counted,
+                "preload": list(self._preload),
+            },
+        )
+
+    async def line(self, mould: Mould) -> Line:
+        """Have the site make a place."""
+        return await self.site.open(self._command, mould)
+
+    def limits(self) -> tuple[int, int]:
+        """Programs at once when all are quick, and places at most."""
+        return self._usual, self._most
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self._clock
+
+
+class _Ask:
+    """One request: what is sent, and who hears what comes back."""
+
+    def __init__(  # noqa: PLR0917 - one maker
+        self,
+        what: str,
+        told: Mapping[str, Any],
+        parts: tuple[bytes, ...],
+        limits: Limits,
+        preload: str,
+        hear: Callable[[bytes], bool],
+    ) -> None:
+        self.message = telling.message(what, {**told, "limits": telling.limits_told(limits)}, *parts)
+        self.limits = limits
+        self.mould = Mould.of(limits, preload)
+        self.hear = hear
+
+
+class _Open:
+    """What is open while a boundary is used in an event loop."""
+
+    def __init__(self, remote: Remote, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.proven: Mapping[str, str] = {}
+        self._remote = remote
+        self._clock = remote.clock
+        usual, most = remote.limits()
+        self._turns = Turns(usual, most)
+        self._slow = 0
+        self._closing: set[asyncio.Future[None]] = set()
+        self._closed = False
+        self.pool: Pool[Place] = Pool(
+            remote.name, Making(self._place, self._prove, lambda _error: False), self._clock, most=most
+        )
+        self._moulds: dict[Place, Mould] = {}
+
+    # Places
+
+    def _place(self, mould: Mould, on_gone: Callable[[Place], None]) -> Place:
+        def gone(place: Place) -> None:
+            self._moulds.pop(place, None)
+            if place.closing is not None:
+                self._closing.add(place.closing)
+                place.closing.add_done_callback(self._closing.discard)
+            on_gone(place)
+
+        place = Place(lambda: self._remote.line(mould), gone)
+        self._moulds[place] = mould
+        return place
+
+    async def _prove(self, place: Place) -> None:
+        name = f"sandbox:{self._remote.name}"
+        mould = self._moulds[place]
+        try:
+            await place.open(hello=self._remote.settings(next(_NUMBERS)))
+            limits = Limits(
+                memory_bytes=mould.memory_bytes,
+                processes=mould.processes,
+                file_bytes=mould.file_bytes,
+                files=mould.files,
+                output_bytes=mould.output_bytes,
+            )
+            async with asyncio.timeout(BOOT_S):
+                await place.send(
+                    telling.message(
+                        "attest", {"limits": telling.limits_told(limits), "preload": mould.preload}
+                    )
+                )
+                what, told, _parts = await place.hear()
+        except ConnectionError as error:
+            raise SandboxError(name, f"a place was lost at its start: {error}") from error
+        except TimeoutError as error:
+            raise SandboxError(name, f"a place proved nothing within {BOOT_S:g} s") from error
+        if what == "refused":
+            raise RefusedError(told["reason"], where=f"boundary {self._remote.name}", remedy=told["remedy"])
+        if what != "facts":
+            raise SandboxError(name, f"a place said {what!r} at its start: {told}")
+        facts = told["facts"]
+        if (fault := _fault(facts)) is not None:
+            raise SandboxError(name, fault)
+        self.proven = facts
+
+    # Programs
+
+    async def ask(self, ask: _Ask, *, fresh: bool, urgent: bool) -> tuple[Execution, Opinion]:
+        """Run a request in a place; one that never began is tried again in a new one.
+
+        Raises
+        ------
+        SandboxError
+            If it never began.
+        """
+        asked = self._clock.now()
+        await self._turns.take(at_once=urgent)
+        slow = False
+
+        def slows() -> None:
+            nonlocal slow
+            slow = True
+            self._slows(1)
+
+        timer = self._clock.call_later(SLOW_S, slows)
+        try:
+            for left in reversed(range(TRIES)):
+                try:
+                    return await self._once(ask, asked, fresh=fresh)
+                except SandboxError:
+                    if self._closed or not left:
+                        raise
+                    fresh = True
+            raise AssertionError("the last try returns or raises")
+        finally:
+            timer.cancel()
+            self._slows(-slow)
+            self._turns.give()
+
+    def _slows(self, more: int) -> None:
+        self._slow += more
+        self._turns.slow(self._slow)
+
+    async def _once(self, ask: _Ask, asked: Seconds, *, fresh: bool) -> tuple[Execution, Opinion]:
+        place = await self.pool.slot(ask.mould, fresh=fresh)
+        began = self._clock.now()
+        sound = False
+        try:
+            what, told, parts = await self._answer(place, ask)
+            if what == "ended":
+                execution, opinion = telling.execution_read(told, parts)
+                sound = execution.ended is not Ended.LOST and opinion.lost is None
+                clocks = _clocks(execution.clocks, began - asked, self._clock.now() - began)
+                return replace(execution, clocks=clocks), opinion
+            if what == "never":
+                raise SandboxError(
+                    f"sandbox:{self._remote.name}", told["cause"], clocks=telling.clocks_read(told["clocks"])
+                )
+            return _lost(f"its runner said {what!r}", began - asked, self._clock.now() - began)
+        except (ConnectionError, KeyError, TypeError, ValueError) as error:
+            return _lost(str(error) or repr(error), began - asked, self._clock.now() - began)
+        finally:
+            if sound:
+                self.pool.keep(place, ask.mould)
+            else:
+                place.close()
+
+    async def _answer(self, place: Place, ask: _Ask) -> tuple[str, dict[str, Any], list[bytes]]:
+        """Send a request and hear its end; too long a silence is a lost line."""
+        try:
+            async with asyncio.timeout(ask.limits.wall_s + GRACE_S):
+                await place.send(ask.message)
+                enough = False
+                while True:
+                    what, told, parts = await place.hear()
+                    if what != "reply":
+                        return what, told, parts
+                    if ask.hear(parts[0]) and not enough:
+                        enough = True
+                        await place.send(telling.message("enough"))
+        except TimeoutError as error:
+            raise ConnectionError("nothing was heard of it for longer than any limit") from error
+
+    async def close(self) -> None:
+        """End all places."""
+        self._closed = True
+        self.pool.close()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_S)
+        await self._remote.site.close()
+
+
+def _fault(facts: Mapping[str, str]) -> str | None:
+    """Say which fact of a place is not as it must be."""
+    if facts.get("confined_by") == "namespaces":
+        return unproven(facts, {**FACTS, "pid": "1", "proc_processes": "no", "etc_shadow": "no"})
+    if facts.get("confined_by") != "users" or not facts.get("uid", "").isdigit():
+        return f"its guests are confined by {facts.get('confined_by', 'nothing')!r}"
+    if int(facts["uid"]) < _USERS_FIRST:
+        return f"its guests are user {facts['uid']}, and must be one of their own"
+    return unproven(facts, FACTS)
+
+
+def _clocks(inside: Clocks, queued_s: Seconds, took_s: Seconds) -> Clocks:
+    """A program's clocks, with the way to its place and back among what its start took."""
+    ran_s = (inside.wall_s or 0.0) + (inside.reap_s or 0.0)
+    return replace(inside, queued_s=queued_s, spawn_s=max(took_s - ran_s, 0.0))
+
+
+def _lost(cause: str, queued_s: Seconds, took_s: Seconds) -> tuple[Execution, Opinion]:
+    clocks = Clocks(queued_s=queued_s, wall_s=took_s)
+    return Execution(Ended.LOST, clocks=clocks, evidence={"status": cause[:500]}), Opinion(lost=cause[:500])

@@ -1,0 +1,127 @@
+"""The runner: what a container runs, so that programs need no way to the host and back for each step.
+
+It is a boundary of one slot (`warm`) behind standard input and output: it forks, confines and watches guests
+as a host does, enforces their limits, and tells what became of them. When standard input ends, everything
+ends. Its own descriptors are kept from guests, whose standard streams are files of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from steelyard.clock import SystemClock
+from steelyard.errors import RefusedError, SandboxError
+from steelyard.execution import Limits
+from steelyard.sandbox import telling
+from steelyard.sandbox.guest import frames
+from steelyard.sandbox.inside import Inside
+from steelyard.sandbox.slot import Guest
+from steelyard.sandbox.warm import Warm
+
+
+def main() -> None:
+    """Serve until standard input ends; never returns."""
+    asked, told = os.dup(0), os.dup(1)  # not inherited
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    asyncio.run(_serve(asked, told))
+    os._exit(0)  # whatever is left dies with its first process
+
+
+async def _serve(asked: int, told: int) -> None:
+    loop = asyncio.get_running_loop()
+    stream = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(asked, "rb"))
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(told, "wb")
+    )
+    runner = _Runner(asyncio.StreamWriter(transport, protocol, None, loop))
+    reader = frames.Reader(telling.LONGEST)
+    try:
+        while data := await stream.read(1 << 20):
+            for frame in reader.feed(data):
+                runner.take(*telling.read(frame))
+    finally:
+        await runner.close()
+
+
+class _Runner:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._warm: Warm | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._guest: Guest | None = None
+
+    def take(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
+        if what == "settings":
+            clock = SystemClock()
+            house = Inside(
+                first_user=told["first_user"],
+                packages=tuple(told["packages"]),
+                counted=told["counted"],
+                clock=clock,
+            )
+            preload = tuple(told["preload"])
+            self._warm = Warm(told["name"], lambda: house, preload=preload, slots=1, judges=1, clock=clock)
+        elif what == "enough":
+            if self._guest is not None:
+                self._guest.kill()
+        elif self._task is None or self._task.done():
+            self._guest = None
+            self._task = asyncio.create_task(self._answer(what, told, parts))
+            self._task.add_done_callback(_end_with)
+        else:
+            raise ValueError(f"{what!r} before the last request was answered")
+
+    async def _answer(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
+        if self._warm is None:
+            raise ValueError("no settings came first")
+        do = {"attest": self._attest, "run": self._run, "check": self._check}[what]
+        try:
+            said = await do(self._warm, told, parts)
+        except RefusedError as error:
+            said = telling.message("refused", {"reason": error.reason, "remedy": error.remedy})
+        except SandboxError as error:
+            said = telling.message(
+                "never", {"cause": error.cause, "clocks": telling.clocks_told(error.clocks)}
+            )
+        self._writer.write(said)
+        await self._writer.drain()
+
+    async def _attest(self, warm: Warm, told: Mapping[str, Any], _parts: list[bytes]) -> bytes:
+        return telling.message("facts", {"facts": dict(await warm.attest(Limits(**told["limits"])))})
+
+    async def _run(self, warm: Warm, told: Mapping[str, Any], parts: list[bytes]) -> bytes:
+        def listen(frame: bytes) -> bool:
+            self._writer.write(telling.message("reply", {}, frame))
+            return False  # whether it is enough is for the host to say
+
+        def given_to(guest: Guest) -> None:
+            self._guest = guest
+
+        program = telling.program_read(told, parts)
+        execution = await warm.run(program, Limits(**told["limits"]), listen=listen, given_to=given_to)
+        said, written = telling.execution_told(execution)
+        return telling.message("ended", said, *written)
+
+    async def _check(self, warm: Warm, told: Mapping[str, Any], parts: list[bytes]) -> bytes:
+        source, checks = telling.checks_read(told, parts)
+        execution, opinion = await warm.check(source, checks, Limits(**told["limits"]))
+        said, written = telling.execution_told(execution, opinion)
+        return telling.message("ended", said, *written)
+
+    async def close(self) -> None:
+        if self._warm is not None:
+            await self._warm.close()
+
+
+def _end_with(task: asyncio.Task[None]) -> None:
+    """A fault of ours is no answer: end, and say why to whoever reads standard error."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        traceback.print_exception(error)
+        os._exit(1)
