@@ -26,13 +26,10 @@ from rich.table import Table
 
 from steelyard import Group, Runtime, Scored
 from steelyard.sandbox.bubblewrap import Bubblewrap
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "sandbox"))
-
-from programs.cheating import CHEATING
-from programs.hostile import HOSTILE, SLOW
-from programs.saboteurs import SABOTEURS
-from programs.specimen import PASS, SNIPPET
+from steelyard.sandbox.conformance.cheating import CHEATING
+from steelyard.sandbox.conformance.hostile import HOSTILE, SLOW
+from steelyard.sandbox.conformance.saboteurs import SABOTEURS
+from steelyard.sandbox.conformance.specimen import PASS, SNIPPET
 
 CANDIDATES, EVERY, BLOCKS = 20_000, 200, 12
 T_95 = 2.228

@@ -8,9 +8,11 @@ list, set by `.ci/run`), that skip is a failure, and so is any skip that the tes
 |---|---|---|
 | data | the folder $STEELYARD_DATA, or ../shared/data beside the repository, exists | `data_dir` |
 | py313 | a Python 3.13 runs (a pyenv shim may only run when told the version) | `python_313` |
+| bubblewrap, cgroup | candidates can run behind bubblewrap; cgroups can be made | |
+| cxx | a g++ is where candidates see it, and they can run | |
 | tmpfs | root may mount one | `tmpfs` |
 | root | we are root | |
-| parquet, reasoning_gym, tokens, web | the extra of that name is installed | |
+| modal, parquet, reasoning_gym, tokens, web | the extra of that name is installed | |
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,15 +123,22 @@ def no_cgroup() -> str | None:
     return detect().reason or None
 
 
+def no_cxx() -> str | None:
+    found = shutil.which("g++", path="/usr/local/bin:/usr/bin:/bin")
+    return no_bubblewrap() if found else "no g++ below /usr"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "bubblewrap": no_bubblewrap,
     "cgroup": no_cgroup,
+    "cxx": no_cxx,
     "data": no_data,
     "py313": no_python_313,
     "tmpfs": no_tmpfs,
     "root": no_root,
 }
 EXTRAS = {
+    "modal": without("modal"),
     "parquet": without("pyarrow"),
     "reasoning_gym": without("reasoning_gym"),
     "tokens": without("tokenizers"),

@@ -16,6 +16,7 @@ Time on the wall is never a verdict by itself: a starved machine looks the same 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -59,6 +60,15 @@ REPRODUCED: Final = DOUBTS | {"reproduced", "wall_reproduced"}
 """Codes of rollouts that were blamed because a failure came again."""
 
 
+_EXHAUSTED: Final = (
+    ("memory", re.compile(r"\bMemoryError\b|Errno 12\b")),
+    ("threads", re.compile(r"can't start new thread")),
+    ("processes", re.compile(r"\bBlockingIOError\b.*Errno 11\b")),
+    ("files", re.compile(r"\[Errno (?:24|27|28|122)\]")),
+)
+"""Limits, and the words by which an exception tells of them."""
+
+
 def excused(code: str | None) -> bool:
     """Whether a floor with this code came of failed attempts, so that the rollout was not really judged."""
     return code is not None and (
@@ -88,6 +98,19 @@ def ending(execution: Execution) -> str | None:
     if execution.evidence.get("memory_kills"):
         return "memory"
     return execution.ended.value if execution.ended in {Ended.EXIT, Ended.SIGNAL} else "no_verdict"
+
+
+def told_code(code: str, reason: str) -> str:
+    """The code of an exception: that of the limit which it tells of, if it tells of one.
+
+    Examples
+    --------
+    >>> told_code("exception", "f(1): MemoryError in line 2"), told_code("exception", "f(1): KeyError: 1")
+    ('memory', 'exception')
+    """
+    if code in {"exception", "load_error"}:
+        return next((limit for limit, words in _EXHAUSTED if words.search(reason)), code)
+    return code
 
 
 class Next(Enum):

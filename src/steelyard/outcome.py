@@ -314,14 +314,55 @@ def _said(value: object) -> Said:
         return Failure(End.RAISED, printable(str(error)) if type(error) is ValueError else describe(error))
 
 
+class Asked(NamedTuple):
+    """What a CPU limit is asked for: an attempt at a suite (its kind and content digest) in a training step.
+
+    No deadline is above what was declared; `reference_s` is what a reference solution took, if that is known.
+    """
+
+    part: str
+    kind: str
+    test: str
+    step: int | str
+    declared_s: Seconds
+    reference_s: Seconds | None = None
+
+
+class Deadline(NamedTuple):
+    """A CPU limit that is the same throughout a step.
+
+    Parameters
+    ----------
+    cpu_s
+        Where an attempt is cut.
+    proposed_s
+        What the rule says, though it may not be in force.
+    level
+        What it was learnt from: `test`, `kind`, `reference`, or nothing (`declared`).
+    bound
+        The 95 % upper bound of P(cut | would pass) at this level.
+    share
+        The share of cuts that is audited: run again at the declared limit.
+    audit
+        Whether this is such a run; what was cut at is then in `proposed_s`.
+    """
+
+    cpu_s: Seconds
+    proposed_s: Seconds
+    level: str = "declared"
+    bound: float = 1.0
+    share: float = 1.0
+    audit: bool = False
+
+
 class Limiter(Protocol):
-    """Limits for a test, fixed or learnt; `test` is the content hash of the test."""
+    """Where CPU limits come from that are not fixed: a reference, or what earlier steps showed."""
 
-    def limit(self, part: str, test: str) -> Seconds:
-        """CPU seconds that an attempt may use."""
+    def limit(self, asked: Asked) -> Deadline:
+        """The limit of an attempt, in calibrated CPU seconds."""
 
-    def observe(self, part: str, test: str, cpu_s: Seconds, *, passed: bool, censored: bool) -> None:
-        """Learn from an attempt that ended."""
+    def observe(self, asked: Asked, deadline: Deadline, cpu_s: Seconds, *, passed: bool, cut: bool) -> None:
+        """Learn from an attempt that ended: what it took, and whether the deadline cut it."""
 
 
 @dataclass(slots=True)
@@ -333,8 +374,8 @@ class Context:
     deadline_s
         Seconds this attempt may take; the boundary or judge cuts there and reports, the scheduler's
         own cut comes later and is a backstop.
-    limiter
-        Where limits come from, if they are not fixed.
+    limiter, step
+        Where limits come from, if they are not fixed, and the training step they are asked for.
     report
         Takes the boundary's clocks: they reach the attempt also when the verdict is `Scored`.
     fresh
@@ -345,6 +386,7 @@ class Context:
 
     deadline_s: Seconds | None = None
     limiter: Limiter | None = None
+    step: int | str = 0
     report: Callable[[Clocks], None] = lambda _clocks: None
     fresh: bool = False
     note: Callable[[Mapping[str, Any]], None] = lambda _evidence: None

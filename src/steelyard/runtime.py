@@ -14,6 +14,7 @@ import os
 import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import count
 from types import TracebackType
 from typing import Final, Self, cast
 
@@ -23,6 +24,7 @@ from steelyard.clock import Clock, Seconds, SystemClock
 from steelyard.errors import RefusedError, RunStoppedError, TooManyUnscoredError, printable
 from steelyard.ledger import Departure, Ledger, Run
 from steelyard.outcome import (
+    Attempt,
     Called,
     End,
     Failure,
@@ -38,11 +40,14 @@ from steelyard.outcome import (
     is_sharing,
 )
 from steelyard.rewards import FunctionReward, Recipe
+from steelyard.rewards.limits import FIXED
 from steelyard.rewards.own import refuse_unreachable
 from steelyard.rewards.serving import Served, refuse_in_worker, serve
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
+from steelyard.scheduling.audits import CLOSE_S, Audits
 from steelyard.scheduling.calls import CANARY_S, ask_canary
+from steelyard.scheduling.deadlines import Deadlines, Standing
 from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
 from steelyard.workers import Failure as Ended
 
@@ -83,6 +88,11 @@ class Runtime:
         Awaited calls under way at once, for each resource.
     stop
         Whether to stop when more than the stated shares of rollouts cannot be judged.
+    limiter
+        Where the CPU limits of rewards come from that ask for such (`docs/deadlines.md`); one of each of
+        their own if not given.
+    by_chunk
+        Whether every 1,024 rollouts, or rows of one `step`, are a training step; else one call is one.
     clock
         Time.
 
@@ -116,6 +126,8 @@ class Runtime:
         workers: int | None = None,
         places: int = PLACES,
         stop: bool = True,
+        limiter: Deadlines | None = None,
+        by_chunk: bool = False,
         clock: Clock | None = None,
     ) -> None:
         refuse_in_worker("Runtime")
@@ -142,6 +154,15 @@ class Runtime:
         self._clock = clock or SystemClock()
         self._canaries: Mapping[str, Sequence[Rollout]] = {}
         self._callers: dict[str, Caller] | None = None
+        self._by_chunk = by_chunk
+        self._calls = 0
+        words = {part.reward.name: getattr(part.reward, "deadline", FIXED) for part in recipe.parts}
+        self._audits = {
+            name: Audits(limiter or Deadlines(word)) for name, word in words.items() if word != FIXED
+        }
+        if run is not None and run.resumed and ledger is not None:
+            for name, audits in self._audits.items():
+                audits.replay(one for one in ledger.attempts(run) if one.part == name)
         for part in recipe.parts:
             if part.reward.how is How.WORKER and isinstance(part.reward, FunctionReward):
                 refuse_unreachable(part.reward)
@@ -152,9 +173,14 @@ class Runtime:
         return self
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the processes."""
+        """Finish audits, and end the processes."""
+        for audits in self._audits.values():
+            await audits.close(CLOSE_S if kind is None else 0.0)
+        if self._ledger is not None and self._run is not None and kind is None:
+            ids = count(self._ledger.next_attempt(self._run))
+            self._ledger.leave(self._run, attempts=self._audited(ids))
         callers, self._callers = self._callers or {}, None
         await asyncio.gather(*(caller.close() for caller in callers.values()))
 
@@ -176,6 +202,11 @@ class Runtime:
         RunStoppedError
             If a reward judges nothing at all, or the ledger cannot be written.
         """
+        if self._audits and self._callers is None:  # audits outlive their groups, and need their boundary
+            async with self, aclosing(self.score(groups)) as scored_groups:
+                async for one in scored_groups:
+                    yield one
+            return
         for part in self.recipe.parts:
             if is_resident(part.reward):
                 await part.reward.attest()
@@ -186,7 +217,7 @@ class Runtime:
         async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
             async for batch in batches:
                 scored = [self._scored(group, parts) for group, parts in batch.groups]
-                self._record(batch, scored)
+                self._record(batch, scored, self._audited(scheduler.ids))
                 for one in scored:
                     yield one
                     self._watch(one)
@@ -195,15 +226,38 @@ class Runtime:
     # The ledger's side
 
     def _entered(self, groups: Iterable[Group]) -> Iterator[Sequence[Group]]:
-        for chunk in _chunks(groups):
+        self._calls += 1
+        call: int | str = f"call {self._calls}"
+        for number, chunk in enumerate(_chunks(groups)):
+            if number == 0 and self._ledger is not None:
+                call = chunk[0].ordinal  # a run that goes on calls it the same
+            for audits in self._audits.values():
+                for group in chunk:
+                    audits.begin(group, self._step(group, chunk) if self._by_chunk else call)
             if self._ledger is not None and self._run is not None:
                 self._ledger.enter(self._run, chunk)
             yield chunk
+
+    @staticmethod
+    def _step(group: Group, chunk: Sequence[Group]) -> int | str:
+        said = group.rollouts[0].columns.get("step")
+        return chunk[0].ordinal if said is None else f"step {said}"
+
+    def _audited(self, ids: Iterator[int]) -> list[Attempt]:
+        return [attempt for audits in self._audits.values() for attempt in audits.take(ids)]
+
+    def standings(self) -> list[Standing]:
+        """Where learnt CPU limits stand, and what they cost."""
+        limiters = {id(audits.limiter): audits.limiter for audits in self._audits.values()}
+        return [one for limiter in limiters.values() for one in limiter.standings()]
 
     def _recorded(self, chunk: Sequence[Group]) -> Mapping[tuple[int, str], Score]:
         run = self._run
         if self._ledger is None or run is None or not run.resumed:
             return {}
+        for name, audits in self._audits.items():
+            for group in chunk:
+                audits.resume(cast("AsyncCaller", (self._callers or {})[name]), name, group)
         rollouts = {rollout.ordinal: rollout for group in chunk for rollout in group.rollouts}
         parts = {run.parts[part.reward.name]: part.reward for part in self.recipe.parts}
         return {
@@ -213,7 +267,10 @@ class Runtime:
             for (ordinal, place), (verdict, attempt) in self._ledger.recorded(run, list(rollouts)).items()
         }
 
-    def _record(self, batch: Batch, scored: Sequence[ScoredGroup]) -> None:
+    def _record(self, batch: Batch, scored: Sequence[ScoredGroup], audited: list[Attempt]) -> None:
+        for audits in self._audits.values():
+            for one in scored:
+                audits.left(one.group)
         if self._ledger is None or self._run is None:
             return
         departures = [
@@ -224,7 +281,8 @@ class Runtime:
         if self._run.resumed:
             gone = self._ledger.departed(self._run, self._scheme.name, [one.group for one in departures])
             departures = [one for one in departures if one.group not in gone]
-        self._ledger.leave(self._run, attempts=batch.attempts, scores=batch.scores, departures=departures)
+        attempts = [*batch.attempts, *audited]
+        self._ledger.leave(self._run, attempts=attempts, scores=batch.scores, departures=departures)
 
     # The scheduler's side
 
@@ -243,7 +301,8 @@ class Runtime:
         if reward.how is How.ASYNC:
             resource = reward.resource if is_sharing(reward) else f"reward:{reward.name}"
             free = places.setdefault(resource, asyncio.Semaphore(self._places))
-            return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S)
+            timing = self._audits.get(reward.name)
+            return AsyncCaller(reward, self._clock, free, self._timeout_s or AWAIT_S, timing)
         if not all(hasattr(reward, word) for word in ("spec", "room", "pack", "judge")):
             raise RefusedError(
                 "no worker process can be told what to run",

@@ -12,22 +12,17 @@ wrecks are masked it must, or this would be a test that sees nothing.
 import math
 import random
 import statistics
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 from as_a_user import score
 
 from steelyard.advantages import SCHEMES
 from steelyard.outcome import Scored, Unscored
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "sandbox"))
-
-from programs.cheating import CHEATING
-from programs.hostile import HOSTILE
-from programs.saboteurs import SABOTEURS
-from programs.specimen import SNIPPET, under
+from steelyard.sandbox.conformance.cheating import CHEATING
+from steelyard.sandbox.conformance.hostile import HOSTILE
+from steelyard.sandbox.conformance.saboteurs import SABOTEURS
+from steelyard.sandbox.conformance.specimen import SNIPPET, under
 
 SEEDS, STEPS, GROUPS, SIZE = 10, 300, 8, 8
 RATE = 0.05

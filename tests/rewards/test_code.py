@@ -32,12 +32,13 @@ from boundaries import (
     scored,
     verdicts,
 )
+from steelyard.blame import told_code
 from steelyard.errors import RefusedError, RunStoppedError, SandboxError, SuspectError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, End, Scored, Unscored, is_resident
 from steelyard.rewards import builtin, hearing
 from steelyard.rewards.code import tests as unit_tests
-from steelyard.rewards.hearing import TableHearing, report_in, told_code
+from steelyard.rewards.hearing import TableHearing, report_in
 from steelyard.rewards.suites import compile_suite
 from steelyard.rollout import Group
 from steelyard.runtime import Runtime

@@ -255,7 +255,7 @@ class TestWhatIsRun:
                 b"if os.fork() == 0:\n    os.setsid()\n    if not os.fork(): time.sleep(9)\n    os._exit(0)\n"
             )
             assert (await boundary.run(Program("program", leaving), Limits())).code == 0
-            (slot,) = boundary._open.slots._all
+            (slot,) = boundary._open.slots.pool._all
             assert len(tree(slot.pid)) <= 3  # bwrap, its first process, the server: no daemon
             looking = (
                 b"import os\nprint([place for place in ('/tmp', '/dev/shm', '.', os.environ['HOME'])\n"
@@ -338,7 +338,7 @@ class TestWhatDiesUnderIt:
     @staticmethod
     def begun(boundary):
         """The slot in which a candidate runs."""
-        slots = boundary._open.slots._all if boundary._open else ()
+        slots = boundary._open.slots.pool._all if boundary._open else ()
         return next((slot for slot in slots if any(guest.started for guest in slot.guests.values())), None)
 
     def bwrap(self, boundary):
@@ -378,13 +378,13 @@ class TestWhatDiesUnderIt:
         async with opened(slots=2) as boundary:
             reward = unit_tests(boundary, limits=SMALL)
             await boundary.attest()
-            for slot in list(boundary._open.slots._all):
+            for slot in list(boundary._open.slots.pool._all):
                 slot.close()
             monkeypatch.setattr(house, "_REQUIRED", {**house._REQUIRED, "uid": "0"})
             for tests in (SNIPPET, JUDGED):
                 with pytest.raises(SandboxError, match="uid is '1000' and must be '0'"):
                     await reward(row(RIGHT, tests), Context())
-            assert boundary._open.slots._all == {}
+            assert boundary._open.slots.pool._all == {}
             monkeypatch.undo()
             assert await reward(row(RIGHT, JUDGED), Context()) == Scored(1.0, integrity="isolated")
             (group,) = await scored(reward, group_of(RIGHT))

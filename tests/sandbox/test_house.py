@@ -13,7 +13,7 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.execution import Ended, Limits
 from steelyard.sandbox import Program
 from steelyard.sandbox.bubblewrap import Bubblewrap
-from steelyard.sandbox.house import _shown
+from steelyard.sandbox.interior import _shown
 from steelyard.sandbox.machine import Tree
 
 

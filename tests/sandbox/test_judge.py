@@ -151,7 +151,7 @@ THREE = "from candidate import f\nassert f(1) == 2\nassert f(2) == 3\ndef test_c
 def test_the_first_failed_check_ends_the_suite(judge):
     got = judge(THREE)("def f(x): return x + 1 if x != 2 else 0")
     assert (got["planned"], got["passed"], got["code"]) == (3, 1, "wrong")
-    assert got["failed"] == [{"line": 3, "text": "assert f(2) == 3", "reason": "the check is false"}]
+    assert got["failed"] == [{"line": 3, "text": "assert f(2) == 3", "reason": "0 came back, 3 was expected"}]
 
 
 def test_for_a_share_the_suite_goes_on_after_false_checks_and_exceptions(judge):

@@ -507,7 +507,7 @@ class TestForReal:
             assert (execution.ended, opinion.code, opinion.lost) == (Ended.ENOUGH, None, None)
             assert opinion.passed == opinion.planned > 0
             (slot,) = boundary._open.judges._slots
-            assert slot not in boundary._open.slots._all
+            assert slot not in boundary._open.slots.pool._all
 
     @in_a_loop
     async def test_descriptors_do_not_grow_with_judges(self, monkeypatch):

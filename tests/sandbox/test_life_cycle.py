@@ -69,7 +69,7 @@ def within(seconds, what):
 
 def guests(boundary):
     """How many candidates are past their first instruction."""
-    slots = boundary._open.slots._all if boundary._open else ()
+    slots = boundary._open.slots.pool._all if boundary._open else ()
     return sum(guest.started is not None for slot in slots for guest in slot.guests.values())
 
 
@@ -130,7 +130,7 @@ class TestClosing:
         tasks = [asyncio.ensure_future(boundary.run(HANGING, PATIENT)) for _ in range(16)]
         try:
             await until(lambda: guests(boundary) == 16, 60)
-            family = {pid for slot in boundary._open.slots._all for pid in tree(slot.pid)}
+            family = {pid for slot in boundary._open.slots.pool._all for pid in tree(slot.pid)}
             assert len(family) >= 16 * 3
         finally:
             async with asyncio.timeout(SOON_S):
@@ -207,7 +207,7 @@ class TestManyCandidates:
         ]
 
         def held(boundary):
-            made = boundary._open.slots._all
+            made = boundary._open.slots.pool._all
             return descriptors(), sum(len(tree(slot.pid)) for slot in made), mounts()
 
         async def judge(reward, times):

@@ -12,7 +12,7 @@ from steelyard.errors import SandboxError
 from steelyard.execution import Ended, Limits
 from steelyard.sandbox import forkserver
 from steelyard.sandbox.boundary import Program
-from steelyard.sandbox.forkserver import Mould, Turns
+from steelyard.sandbox.pool import Mould, Turns
 from steelyard.sandbox.slot import Slot, memory_file
 
 PROGRAM = Program("program", b"print('here')")
@@ -168,10 +168,10 @@ class TestSlots:
             for _ in range(9):
                 execution = await boundary.run(PROGRAM, Limits())
                 assert (execution.ended, execution.code, execution.stdout) == (Ended.EXIT, 0, b"here\n")
-                made |= set(boundary._open.slots._all)
+                made |= set(boundary._open.slots.pool._all)
             # its probe is the first of the four that each serves
             assert 3 <= len(made) <= 4
-            assert len(boundary._open.slots._all) <= 1
+            assert len(boundary._open.slots.pool._all) <= 1
 
     @in_a_loop
     async def test_there_are_never_more_than_were_allowed(self):
@@ -181,7 +181,7 @@ class TestSlots:
             most = 0
             while not all(task.done() for task in ran):
                 await asyncio.sleep(0.02)
-                most = max(most, len(boundary._open.slots._all))
+                most = max(most, len(boundary._open.slots.pool._all))
             assert most == 2
             assert {task.result().ended for task in ran} == {Ended.EXIT}
 
@@ -191,15 +191,15 @@ class TestSlots:
             for files in (64, 128, 256):
                 limits = Limits(files=files)
                 assert (await boundary.run(PROGRAM, limits)).code == 0
-                assert set(boundary._open.slots._all.values()) == {Mould.of(limits)}
+                assert set(boundary._open.slots.pool._all.values()) == {Mould.of(limits)}
 
     @in_a_loop
     async def test_a_fresh_one_has_never_served(self):
         async with opened() as boundary:
             await boundary.run(PROGRAM, Limits())
-            before = set(boundary._open.slots._all)
+            before = set(boundary._open.slots.pool._all)
             await boundary.run(PROGRAM, Limits(), fresh=True)
-            (new,) = set(boundary._open.slots._all) - before
+            (new,) = set(boundary._open.slots.pool._all) - before
             assert new.served == 2  # its probe, and this
 
     @in_a_loop

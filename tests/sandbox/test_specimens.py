@@ -1,21 +1,36 @@
-"""Honest, hostile and cheating programs by the hundred, through the reward and the real boundary."""
+"""Honest, cheating and sabotaging programs by the hundred, through the reward and the real boundary.
+
+The hostile ones, and what the boundary makes of them all, are in test_conformance.py.
+"""
 
 import asyncio
 from pathlib import Path
 
 import pytest
-from programs.cheating import CHEATING, ON_A_JUDGE
-from programs.honest import HONEST
-from programs.hostile import HOSTILE, SLOW
-from programs.saboteurs import SABOTEURS
-from programs.specimen import MARK, SECRET, SUITES, under
 
 from steelyard import Group, Part, Recipe, Rollout, Runtime, Scored, builtin
 from steelyard.sandbox.bubblewrap import Bubblewrap
+from steelyard.sandbox.conformance.cheating import CHEATING, ON_A_JUDGE
+from steelyard.sandbox.conformance.honest import HONEST, PLAIN
+from steelyard.sandbox.conformance.saboteurs import SABOTEURS
+from steelyard.sandbox.conformance.specimen import MARK, PASS, SECRET, SUITES, Specimen, under
 
 pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.timeout(240)]
 
-RIGHT = "def squares(xs):\n    return [x * x for x in xs]\n"
+FENCE = "```"
+COMPLETIONS = [
+    Specimen(name, completion, frozenset({PASS}))
+    for name, completion in {
+        "fenced in prose": f"My solution:\n\n{FENCE}python\n{PLAIN}{FENCE}\n\nIt gives `[]` for none.\n",
+        "fenced without a language": f"{FENCE}\n{PLAIN}{FENCE}",
+        "fenced, and never closed": f"Sure!\n\n{FENCE}py\n{PLAIN}",
+        "thinking first": f"<think>\nSo:\n{FENCE}python\ndef squares(xs): ...\n{FENCE}\n</think>\n\n"
+        f"{FENCE}python\n{PLAIN}{FENCE}\n",
+    }.items()
+]
+"""Right, once the code is found in it: what a reward is given, and a boundary never."""
+
+TOO_LONG = Specimen("a source of 4 MB", PLAIN + "#" * (4 << 20) + "\n", frozenset({"source"}))
 QUICK_CPU_S = 0.5
 """For programs whose limit is not the point: what spins is cut sooner."""
 
@@ -61,7 +76,12 @@ def left_on_the_host():
 
 
 def test_no_honest_program_fails():
-    assert unexpected(HONEST, ends_of(alone(HONEST))) == {}
+    honest = [*HONEST, *COMPLETIONS]
+    assert unexpected(honest, ends_of(alone(honest))) == {}
+
+
+def test_a_source_that_is_too_long_is_not_run():
+    assert ends_of(alone([TOO_LONG])) == {TOO_LONG.name: "source"}
 
 
 @pytest.mark.slow
@@ -73,16 +93,6 @@ def test_no_cheat_passes(specimens, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.needs("cgroup")
-@pytest.mark.parametrize("quick", [True, False], ids=["spinning", "other"])
-def test_what_is_hostile_is_contained_and_its_code_names_the_limit(quick, monkeypatch):
-    monkeypatch.setenv(SECRET, "known to the host alone")
-    some = [one for one in HOSTILE if one.name not in SLOW and ("cpu" in one.comes) is quick]
-    assert unexpected(some, ends_of(alone(some), cpu_s=QUICK_CPU_S if quick else 10.0)) == {}
-    assert left_on_the_host() == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("suite", ["snippet", "free"], ids=["call table", "judge"])
 def test_a_saboteur_among_seven_honest_siblings_changes_no_verdict(suite):
     groups = []
@@ -90,7 +100,7 @@ def test_a_saboteur_among_seven_honest_siblings_changes_no_verdict(suite):
         rollouts = [
             rollout_of(
                 saboteur._replace(
-                    name=f"{saboteur.name}, {place}", completion=saboteur.completion if place == 3 else RIGHT
+                    name=f"{saboteur.name}, {place}", completion=saboteur.completion if place == 3 else PLAIN
                 ),
                 (at, place),
                 at * 8 + place,

@@ -120,6 +120,23 @@ CpuOption = Annotated[
         show_default="2",
     ),
 ]
+LanguageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="For code that a model wrote, in rows without a column `language`: what it is written in.",
+        show_default="python",
+    ),
+]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORD",
+        help="For code that a model wrote: CPU limits below the declared one, from a `reference` solution, "
+        "or `adaptive`, from what earlier steps showed.",
+        show_default="fixed",
+    ),
+]
 WorkersOption = Annotated[
     int | None, typer.Option(min=1, help="Processes for functions of yours.", show_default="one a core")
 ]
@@ -154,7 +171,9 @@ def score(
     bad_rows: BadRowsOption = BadRows.refuse,
     boundary: BoundaryOption = "bubblewrap",
     cpu: CpuOption = None,
+    language: LanguageOption = None,
     timeout: TimeoutOption = None,
+    deadline: DeadlineOption = None,
     workers: WorkersOption = None,
     concurrency: ConcurrencyOption = 64,
     max_unscored: MaxUnscoredOption = None,
@@ -171,7 +190,7 @@ def score(
     from steelyard.cli.score import run
     from steelyard.scoring import Options
 
-    places = _places(boundary, cpu, timeout)
+    places = _places(boundary, cpu, timeout, language, deadline)
     what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats, places=places)
     options = Options(
         columns=_columns(column or []),
@@ -203,6 +222,7 @@ def serve(
     advantage: AdvantageOption = Scheme.grpo,
     boundary: BoundaryOption = "bubblewrap",
     cpu: CpuOption = None,
+    language: LanguageOption = None,
     timeout: TimeoutOption = None,
     workers: WorkersOption = None,
     concurrency: ConcurrencyOption = 64,
@@ -219,7 +239,7 @@ def serve(
             "watch": watch,
             "columns": _columns(column or []),
             "advantage": advantage.value,
-            "code": _places(boundary, cpu, timeout),
+            "code": _places(boundary, cpu, timeout, language),
             "timeout_s": timeout,
             "workers": workers,
             "places": concurrency,
@@ -248,6 +268,7 @@ def check(
     ] = None,
     boundary: BoundaryOption = "bubblewrap",
     cpu: CpuOption = None,
+    language: LanguageOption = None,
     workers: WorkersOption = None,
     within: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="After so long nothing more is asked.")
@@ -263,7 +284,7 @@ def check(
 
     code = run(
         file,
-        recipe_of(recipe, places=_places(boundary, cpu, timeout)),
+        recipe_of(recipe, places=_places(boundary, cpu, timeout, language)),
         _columns(column or []),
         skip_bad_rows=bad_rows is BadRows.skip,
         timeout_s=timeout,
@@ -302,15 +323,20 @@ def show(
         bool, typer.Option("--why", help="Rollouts not judged, or judged by how they failed.")
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check the record against itself.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A row as one JSON document.")] = False,
 ) -> None:
     """Show what a ledger holds: its runs, a group, or a row with its clocks and reasons."""
     from steelyard.cli import show as words
+    from steelyard.cli.record import opened
+    from steelyard.cli.row import show_row
 
-    with words.opened(ledger) as record:
+    if as_json and row is None:
+        raise RefusedError("it is for single rows", where="--json", remedy="say which, as in --row ID --json")
+    with opened(ledger) as record:
         if verify:
             raise typer.Exit(words.faults(record))
         if row is not None:
-            words.row(record, row)
+            show_row(record, row, as_json=as_json)
         elif group is not None:
             words.group(record, group)
         elif why:
@@ -322,20 +348,53 @@ def show(
 @app.command()
 def doctor(
     *,
+    conformance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Hold a boundary against hundreds of honest, hostile and cheating programs: one of ours by "
+            "name, or yours as package.module:factory or path/to/file.py:factory.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="For --conformance: the table in Markdown.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON document.")] = False,
 ) -> None:
     """Say what this machine can isolate code with, what is missing, and the command that mends it.
 
-    Exits with 1 if no boundary holds.
+    Exits with 1 if no boundary holds, or not the one that was named.
     """
+    if conformance is None and markdown:
+        raise RefusedError(
+            "--markdown was given without --conformance",
+            where="doctor",
+            remedy="steelyard doctor --conformance bubblewrap --markdown",
+        )
+    if conformance is not None:
+        from steelyard.cli.conformance import run as held
+
+        raise typer.Exit(held(conformance, as_json=as_json, markdown=markdown))
     from steelyard.cli.doctor import run
 
     raise typer.Exit(run(as_json=as_json))
 
 
-def _places(boundary: str, cpu: float | None, timeout: float | None) -> dict[str, object]:
+def _places(
+    boundary: str,
+    cpu: float | None,
+    timeout: float | None,
+    language: str | None,
+    deadline: str | None = None,
+) -> dict[str, object]:
     """Settings of rewards that run code, as far as they were given."""
-    given: dict[str, object] = {"boundary": boundary, "cpu_s": cpu, "wall_s": timeout}
+    given: dict[str, object] = {
+        "boundary": boundary,
+        "cpu_s": cpu,
+        "wall_s": timeout,
+        "language": language,
+        "deadline": deadline,
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -117,6 +117,7 @@ def report(console: Console, summary: Summary, options: Options, taken_s: float)
     _verdicts(console, summary)
     _groups(console, summary, options)
     _service_times(console, summary)
+    _deadlines(console, summary)
     _lengths(console, summary)
     for doubt in summary.doubts():
         console.print(f"\n[bold]doubt[/]: {plain(doubt)}")
@@ -185,6 +186,19 @@ def _service_times(console: Console, summary: Summary) -> None:
     if table.row_count:
         console.print()
         console.print(table)
+
+
+def _deadlines(console: Console, summary: Summary) -> None:
+    if summary.deadlines:
+        console.print()
+    for one in summary.deadlines:
+        at = "each test its own" if one.cpu_s is None else f"{one.cpu_s:.3g} s"
+        console.print(
+            f"CPU deadline of {plain(f'{one.part} {one.kind}')}, learnt from {one.level}: {at}"
+            f"{'' if one.in_force else ', not in force'}; P(cut | would pass) < {one.bound:.2%} "
+            f"(95 %, {one.passes:,} passes); {one.cuts:,} cut, {one.audited:,} run again, of which "
+            f"{one.killed:,} pass, {one.dropped:,} not"
+        )
 
 
 def _lengths(console: Console, summary: Summary) -> None:

@@ -139,7 +139,8 @@ def _written(
             )
         )
         if same and row.get("verdict") == "scored":
-            found[ordinal] = Scored(float(row["value"]), row.get("code"), row.get("reason"))
+            words = (row.get(name) for name in ("code", "reason", "integrity"))
+            found[ordinal] = Scored(float(row["value"]), *words)
     return found
 
 

@@ -396,8 +396,8 @@ class Ledger:
         yield from self._attempts(run, f"{where} ORDER BY attempt", *([] if ordinal is None else [ordinal]))
 
     def own_attempts(self, run: Run) -> Iterator[Attempt]:
-        """Attempts that served one rollout alone, by rollout in input order."""
-        yield from self._attempts(run, " AND members = 1 ORDER BY first, attempt")
+        """Attempts that served one rollout alone, by rollout in input order; no audits."""
+        yield from self._attempts(run, " AND members = 1 AND try >= 0 ORDER BY first, attempt")
 
     def _attempts(self, run: Run, where: str, *values: int) -> Iterator[Attempt]:
         names = {place: name for name, place in run.parts.items()}
@@ -410,7 +410,7 @@ class Ledger:
         """(service seconds, whether it was cut) of a part's attempts, the shortest first."""
         for service_s, censored in self._db.execute(
             "SELECT service_s, censored FROM attempts "
-            "WHERE run = ? AND part = ? AND service_s IS NOT NULL ORDER BY service_s",
+            "WHERE run = ? AND part = ? AND try >= 0 AND service_s IS NOT NULL ORDER BY service_s",
             (run.number, part),
         ):
             yield service_s, bool(censored)
@@ -418,7 +418,8 @@ class Ledger:
     def judged_rollouts(self, run: Run, part: int) -> int:
         """How many rollouts a part's attempts were made on, counted once per attempt."""
         (rollouts,) = self._db.execute(
-            "SELECT coalesce(sum(members), 0) FROM attempts WHERE run = ? AND part = ?", (run.number, part)
+            "SELECT coalesce(sum(members), 0) FROM attempts WHERE run = ? AND part = ? AND try >= 0",
+            (run.number, part),
         ).fetchone()
         return int(rollouts)
 

@@ -14,30 +14,28 @@ message) is the floor with a code; what could be the machine's doing is left to 
 # ruff: noqa: PT028 - `tests` is a reward, and no test
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from steelyard.blame import ending
-from steelyard.clock import Clocks
-from steelyard.errors import RefusedError, RewardError, RunStoppedError, SandboxError, SuspectError
-from steelyard.execution import Ended, Execution, Limits
-from steelyard.outcome import Context, How, Scored, Takes
-from steelyard.rewards.hearing import TableHearing, report_in, told_code
-from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls, same_output
+from steelyard.errors import RefusedError, RewardError, RunStoppedError, SandboxError
+from steelyard.execution import Limits
+from steelyard.outcome import Asked, Context, How, Scored, Takes
+from steelyard.rewards.evidence import judged_check
+from steelyard.rewards.facts import COOPERATIVE, ISOLATED, Paying, suspect, tell
+from steelyard.rewards.hearing import TableHearing, report_in
+from steelyard.rewards.languages import Language, own_languages, spoken
+from steelyard.rewards.limits import FIXED, WORDS, Attempt, Judge, References, wrong_reference
+from steelyard.rewards.pairs import run_pairs
+from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls
 from steelyard.rewards.suites.extract import Failure as NoSource
 from steelyard.rewards.suites.extract import source_of
+from steelyard.rewards.toolchains import Built, Proofs, build, unusable
 from steelyard.rollout import Rollout, Text, final_text
 from steelyard.sandbox import Boundary, Checks, Opinion, Program, boundary_of
-
-ISOLATED: Final = "isolated"
-COOPERATIVE: Final = "cooperative"
-
-_SHOWN: Final = 2_000  # bytes of output that are kept with an attempt
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = (
@@ -56,11 +54,16 @@ class UnitTests:
     share: bool = False
     in_place: bool = False
     cooperative: bool = False
+    language: Language | None = None
+    languages: tuple[Language, ...] = ()
+    deadline: str = FIXED
+    proofs: Proofs = field(default_factory=Proofs, compare=False, repr=False)
+    references: References = field(default_factory=References, compare=False, repr=False)
     name: str = "tests"
 
     floor: float = 0.0
     columns: Sequence[str] = ("tests",)
-    also: Sequence[str] = ("entry_point", "completion_mode", "in_place")
+    own_columns: Sequence[str] = ("entry_point", "completion_mode", "in_place", "language")
     fields: Sequence[str] = ()
     how: How = How.ASYNC
     takes: Takes = Takes.ROLLOUT
@@ -80,7 +83,14 @@ class UnitTests:
             if on
         ]
         limits = ",".join(str(getattr(self.limits, name)) for name in self.limits.__slots__)
-        return f"tests/1:{'+'.join(words) or 'all'}:{self.boundary.identity}:{limits}"
+        spoken = f":{self.language}:{self.languages}" if self.language or self.languages else ""
+        learnt = "" if self.deadline == FIXED else f":{self.deadline}/1"
+        return f"tests/1:{'+'.join(words) or 'all'}:{self.boundary.identity}:{limits}{spoken}{learnt}"
+
+    @property
+    def also(self) -> Sequence[str]:
+        """Columns that it reads where a row has them."""
+        return self.own_columns if self.deadline == FIXED else (*self.own_columns, "reference")
 
     @property
     def resource(self) -> str:
@@ -88,7 +98,7 @@ class UnitTests:
         return f"boundary:{self.boundary.name}"
 
     async def attest(self) -> None:
-        """Have the boundary prove that it holds.
+        """Have the boundary prove that it holds, and the toolchain that it works there.
 
         Raises
         ------
@@ -96,6 +106,13 @@ class UnitTests:
             If it does not.
         """
         await self.boundary.attest()
+        if self.language is not None:
+            try:
+                fault = await self.proofs.fault(self.boundary, self.language, self.limits)
+            except SandboxError as error:
+                fault = str(error)
+            if fault is not None:
+                raise unusable(self.language, fault)
 
     async def close(self) -> None:
         """End the boundary's slots."""
@@ -109,8 +126,10 @@ class UnitTests:
         mode = columns.get("completion_mode")
         if mode not in {None, "full", "body"}:
             return f"column 'completion_mode' is {mode!r}: write full or body"
-        compiled = self._compiled(columns)
-        return compiled.reason if isinstance(compiled, Fault) else None
+        if self.deadline != FIXED and (wrong := wrong_reference(columns.get("reference"))) is not None:
+            return wrong
+        read = self._read(columns)
+        return read.reason if isinstance(read, Fault) else None
 
     def applies(self, columns: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """It applies to every row."""
@@ -164,15 +183,37 @@ class UnitTests:
         RewardError
             If its tests failed without it.
         """
+        read = self._read(rollout.columns)
+        if isinstance(read, Fault):
+            raise RewardError(self.name, read.reason, row=rollout.where)
+        suite, language = read
+        if context.limiter is None or self.deadline == FIXED:
+            return await self.judge_one(rollout, suite, language, context)
+        kind = suite.kind if language is None else f"{suite.kind}:{language.name}"
+        asked = Asked(self.name, kind, suite.digest, context.step, self.limits.cpu_s)
+
+        def judging(rollout: Rollout) -> Judge:
+            return lambda where, told: replace(self, boundary=where).judge_one(rollout, suite, language, told)
+
+        reference, failed = rollout.columns.get("reference"), False
+        if isinstance(reference, str):
+            judge = judging(rollout._replace(completion=reference))
+            reference = await self.references.seconds(asked, reference, self.boundary, judge)
+            failed = reference is None
+        attempt = Attempt(asked._replace(reference_s=reference), self.boundary, reference_failed=failed)
+        return await attempt.judged(judging(rollout), context.limiter, context)
+
+    async def judge_one(
+        self, rollout: Rollout, suite: Suite, language: Language | None, context: Context
+    ) -> Scored:
+        """Judge one rollout by what was read of its columns, within this reward's boundary and limits."""
         columns = rollout.columns
-        suite = self._compiled(columns)
-        if isinstance(suite, Fault):
-            raise RewardError(self.name, suite.reason, row=rollout.where)
         source = source_of(
             final_text(rollout.completion),
             _prompt_text(rollout.prompt),
             columns.get("completion_mode") or "full",
             list(dict.fromkeys(filter(None, (suite.entry_point, *suite.names)))),
+            marks=language.marks if language is not None else None,
         )
         if isinstance(source, NoSource):
             return Scored(self.floor, source.code, source.reason)
@@ -183,7 +224,7 @@ class UnitTests:
         if suite.kind == "table":
             return await self._table(suite, code, context)
         if suite.kind == "stdio":
-            return await self._pairs(suite, code, context)
+            return await self._pairs(language, suite, code, context)
         if suite.kind == "judge":
             header = {"share": self.share, "in_place": self._in_place(columns)}
             checks = Checks(suite.digest, suite.source, suite.entry_point, header)
@@ -195,6 +236,21 @@ class UnitTests:
         asked = columns.get("in_place")
         return self.in_place if asked is None else bool(asked)
 
+    def _read(self, columns: Mapping[str, Any]) -> tuple[Suite, Language | None] | Fault:
+        """A row's suite and language; `None` is Python, as it needs no recipe."""
+        language = spoken(columns.get("language"), self.languages, self.language)
+        suite = self._compiled(columns)
+        if isinstance(language, Fault):
+            return language
+        if isinstance(suite, Fault):
+            return suite
+        if language is not None and (suite.kind != "stdio" or columns.get("completion_mode") == "body"):
+            return Fault(
+                f"its language is {language.name}, of which only whole programs can be judged, by inputs and "
+                "outputs: give it such tests, no completion_mode, or language python"
+            )
+        return suite, language
+
     def _compiled(self, columns: Mapping[str, Any]) -> Suite | Fault:
         return compile_suite(
             columns.get("tests"),
@@ -203,6 +259,10 @@ class UnitTests:
             in_place=self._in_place(columns),
             cooperative=self.cooperative,
         )
+
+    @property
+    def _paying(self) -> Paying:
+        return Paying(self.floor, self.share)
 
     # One way for each kind of suite
 
@@ -213,50 +273,32 @@ class UnitTests:
         execution = await self.boundary.run(
             program, self.limits, listen=hearing.listen, fresh=context.fresh, urgent=urgent
         )
-        _tell(context, execution)
+        tell(context, execution, limits=self.limits, more=hearing.evidence(code))
         passed, first = hearing.said() or (None, None)
         if passed is None or (passed < suite.planned and execution.limit is not None):
-            return self._ended(execution, hearing.fault)
-        return self._scored(passed, suite.planned, first and first.code, first and first.reason)
+            return self._paying.ended(execution, hearing.fault)
+        return self._paying.checks(passed, suite.planned, first and first.code, first and first.reason)
 
-    async def _pairs(self, suite: Suite, code: bytes, context: Context) -> Scored:
-        passed, clocks, first = 0, Clocks(), None
-        for number, pair in enumerate(suite.pairs, start=1):
-            program = Program("program", code, stdin=pair.stdin.encode("utf-8", "surrogatepass"))
-            try:
-                execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
-            except SandboxError as error:
-                if number == 1:
-                    raise
-                words = (
-                    f"input {number} never began: {error.cause}"  # though it ran before, and may be to blame
-                )
-                evidence = {"integrity": ISOLATED, "words": words}
-                raise SuspectError(words, clocks=clocks, evidence=evidence) from error
-            clocks = _added(clocks, execution.clocks)
-            _tell(context, execution, clocks)
-            if execution.ended is not Ended.EXIT:
-                return self._ended(execution, None, where=f"input {number}: ")
-            fault = _output_fault(pair.stdout, execution)
-            if fault is None:
-                passed += 1
-            else:
-                first = first or (fault[0], f"input {number} of {len(suite.pairs)}: {fault[1]}")
-                if not self.share:
-                    break
-        return self._scored(passed, suite.planned, *(first or (None, None)))
+    async def _pairs(self, language: Language | None, suite: Suite, code: bytes, context: Context) -> Scored:
+        given: dict[str, Any] = {"limits": self.limits, "context": context, "paying": self._paying}
+        if language is None:
+            return await run_pairs(self.boundary, Built(Program("program", code)), suite, **given)
+        if (fault := await self.proofs.fault(self.boundary, language, self.limits)) is not None:
+            raise RunStoppedError(str(unusable(language, fault)))
+        built = await build(self.boundary, language, code, **given)
+        return built if isinstance(built, Scored) else await run_pairs(self.boundary, built, suite, **given)
 
     async def _judged(self, checks: Checks, code: bytes, context: Context, where: str) -> Scored:
         execution, opinion = await self.boundary.check(code, checks, self.limits, fresh=context.fresh)
-        _tell(context, execution)
+        tell(context, execution, limits=self.limits, more=judged_check(opinion.check, code))
         if opinion.code == "gone" or (opinion.lost is not None and execution.limit not in {None, "protocol"}):
-            return self._ended(execution, "it ended before its tests did")
+            return self._paying.ended(execution, "it ended before its tests did")
         if opinion.lost is not None:  # with its judge a candidate ends, too, and that is not its doing
-            raise _suspect(f"the judge was lost: {opinion.lost}", execution, ISOLATED)
+            raise suspect(f"the judge was lost: {opinion.lost}", execution, ISOLATED)
         if opinion.code == "suite_error":
             raise RewardError(self.name, f"its tests fail by themselves: {opinion.reason}", row=where)
         if opinion.code is not None and execution.limit is not None:
-            return self._ended(execution, None)
+            return self._paying.ended(execution, None)
         return self._opinion(opinion, ISOLATED)
 
     async def _together(self, suite: Suite, code: bytes, context: Context) -> Scored:
@@ -264,10 +306,10 @@ class UnitTests:
         nonce = token_hex(16)
         program = Program("cooperative", code, (suite.source,), header={"nonce": nonce, "share": self.share})
         execution = await self.boundary.run(program, self.limits, fresh=context.fresh)
-        _tell(context, execution)
+        tell(context, execution, limits=self.limits)
         opinion = report_in(execution.replies, nonce)
         if opinion is None:
-            return self._ended(execution, "it ended before its tests did", integrity=COOPERATIVE)
+            return self._paying.ended(execution, "it ended before its tests did", integrity=COOPERATIVE)
         return self._opinion(opinion, COOPERATIVE)
 
     # From facts to verdicts
@@ -277,28 +319,7 @@ class UnitTests:
         if planned == 0 or (passed == planned and opinion.code is not None):
             return Scored(self.floor, opinion.code or "no_verdict", opinion.reason, integrity)
         code = "wrong_answer" if opinion.code == "wrong" else opinion.code
-        return self._scored(passed, planned, code, opinion.reason, integrity=integrity)
-
-    def _scored(
-        self, passed: int, planned: int, code: str | None, reason: str | None, *, integrity: str = ISOLATED
-    ) -> Scored:
-        if passed == planned > 0:
-            return Scored(1.0, None, None, integrity)
-        value = passed / planned if self.share and planned else self.floor
-        words = f"{passed} of {planned} checks hold; {reason}" if self.share else reason
-        return Scored(value, told_code(code or "no_verdict", reason or ""), words, integrity)
-
-    def _ended(
-        self, execution: Execution, fault: str | None, *, where: str = "", integrity: str = ISOLATED
-    ) -> Scored:
-        """Judge a candidate that ended before its checks were through."""
-        code = ending(execution)
-        if code is None:
-            raise _suspect("wall" if execution.limit == "wall" else None, execution, integrity)
-        words = where + (_words(execution) if fault is None else f"{fault} ({_words(execution)})")
-        if code == "no_verdict" and fault is not None:
-            code = "protocol"
-        return Scored(self.floor, code, words, integrity)
+        return self._paying.checks(passed, planned, code, opinion.reason, integrity=integrity)
 
 
 def tests(
@@ -307,6 +328,9 @@ def tests(
     share: bool = False,
     in_place: bool = False,
     cooperative: bool = False,
+    language: str | Language = "python",
+    languages: Mapping[str, Language | Mapping[str, Any]] | None = None,
+    deadline: str = FIXED,
     cpu_s: float | None = None,
     wall_s: float | None = None,
     limits: Limits | None = None,
@@ -330,6 +354,14 @@ def tests(
     cooperative
         Run suites that cannot be isolated under pytest in the candidate's own process, where a candidate can
         forge what they say; the scores say `cooperative`.
+    language
+        Of rows whose column `language` does not say it. Other than Python: programs that read standard input
+        and write standard output, compiled once for each completion (`docs/languages.md`).
+    languages
+        Recipes of your own, by name: `file`, `run` and `hello`, `compile`, `makes`, ... as in `Language`.
+    deadline
+        Where its CPU limit comes from: `fixed`, as declared; below that `reference`, three times what the
+        row's `reference` takes; or `adaptive`, what earlier steps showed as well (`docs/deadlines.md`).
     cpu_s, wall_s
         CPU seconds (2) and wall seconds (30) of an attempt; for pairs of each run.
     limits
@@ -338,8 +370,19 @@ def tests(
     Raises
     ------
     RefusedError
-        If no boundary was given, or there is none of that name.
+        If no boundary was given, or there is none of that name; if there is no such language.
     """
+    boundary = _place(boundary, cooperative=cooperative, deadline=deadline)
+    given = _limited(limits or Limits(), cpu_s, wall_s)
+    own = own_languages(languages or {}, "reward tests")
+    meant = language if isinstance(language, Language) else spoken(language, own)
+    if isinstance(meant, Fault):
+        raise RefusedError(meant.reason, where="reward tests", remedy="or write a recipe: docs/languages.md")
+    return UnitTests(boundary, given, share, in_place, cooperative, meant, own, deadline)
+
+
+def _place(boundary: Boundary | str | None, *, cooperative: bool, deadline: str) -> Boundary:
+    """Find the boundary, and refuse what cannot be meant."""
     if boundary is None:
         raise RefusedError(
             "it runs code that a model wrote, and no boundary to run it in was given",
@@ -353,8 +396,11 @@ def tests(
             where="reward tests:cooperative",
             remedy="pip install pytest beside steelyard",
         )
-    given = _limited(limits or Limits(), cpu_s, wall_s)
-    return UnitTests(boundary_of(boundary), given, share, in_place, cooperative)
+    if deadline not in WORDS:
+        raise RefusedError(
+            f"there is no deadline {deadline!r}", where="reward tests", remedy=f"one of {', '.join(WORDS)}"
+        )
+    return boundary_of(boundary)
 
 
 def _limited(limits: Limits, cpu_s: float | None, wall_s: float | None) -> Limits:
@@ -403,73 +449,3 @@ def _prompt_text(prompt: Text) -> str:
         return content
     parts = content if isinstance(content, Sequence) else ()
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
-
-
-def _output_fault(expected: str, execution: Execution) -> tuple[str, str] | None:
-    """Say what is wrong with a run that ended by itself."""
-    if execution.code:
-        last = execution.stderr[-4_000:].decode(errors="replace").strip().rpartition("\n")[2]
-        said = f"; {last[:200]}" if last else ""
-        return "exception" if last else "exit", f"exit status {execution.code}{said}"
-    if execution.stdout == expected.encode("utf-8", "surrogatepass"):
-        return None
-    got = execution.stdout.decode(errors="replace")
-    if same_output(expected, got):
-        return None
-    return "wrong_answer", f"{_brief(got)} was written, and {_brief(expected)} expected"
-
-
-def _tell(context: Context, execution: Execution, clocks: Clocks | None = None) -> None:
-    """Hand on the clocks, and what there is to see of a candidate's end."""
-    context.report(clocks or execution.clocks)
-    seen: dict[str, Any] = {"ended": execution.ended.value, **execution.evidence}
-    for name in ("code", "limit", "peak_bytes"):
-        if (value := getattr(execution, name)) is not None:
-            seen[name] = value
-    for name in ("stdout", "stderr"):
-        if text := getattr(execution, name)[-_SHOWN:]:
-            seen[name] = text.decode(errors="replace")
-    if execution.ended is not Ended.ENOUGH and seen != {
-        "ended": "exit",
-        "code": 0,
-        "peak_bytes": execution.peak_bytes,
-    }:
-        context.note(seen)
-
-
-def _brief(text: str) -> str:
-    return json.dumps(text if len(text) <= 100 else text[:100] + "...")
-
-
-def _added(one: Clocks, other: Clocks) -> Clocks:
-    """The clocks of several runs of one attempt."""
-
-    def both(name: str) -> float | None:
-        values = [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
-        return sum(values) if values else None
-
-    names = ("queued_s", "spawn_s", "wall_s", "reap_s", "cpu_s")
-    return Clocks(**{name: both(name) for name in names}, censored=one.censored or other.censored)
-
-
-def _suspect(cause: str | None, execution: Execution, integrity: str) -> SuspectError:
-    """Make the error of an attempt that nobody can be blamed for yet; without a cause, contact was lost."""
-    words = cause if cause not in {None, "wall"} else _words(execution)
-    evidence = {**execution.evidence, "integrity": integrity, "words": words}
-    cause = cause or f"contact was lost ({words})"
-    return SuspectError(cause, clocks=execution.clocks, evidence=evidence)
-
-
-def _words(execution: Execution) -> str:
-    if execution.limit == "protocol":
-        return "it sent what is no answer"
-    if execution.limit is not None:
-        cpu_s, wall_s = execution.clocks.cpu_s or 0.0, execution.clocks.wall_s or 0.0
-        return f"its limit for {execution.limit} was used up ({cpu_s:.2f} CPU-s, {wall_s:.2f} s)"
-    what = {
-        Ended.EXIT: f"exit status {execution.code}",
-        Ended.SIGNAL: f"signal {execution.code}",
-        Ended.LOST: "nobody knows how it ended",
-        Ended.ENOUGH: "it was ended",
-    }
-    return what.get(execution.ended, execution.ended.value)

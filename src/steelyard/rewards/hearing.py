@@ -7,36 +7,17 @@ each of the others brings an outcome, so there are no more of them than calls, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from steelyard.errors import printable
+from steelyard.rewards.evidence import error_in, failed_check, unanswered
 from steelyard.rewards.suites import Checked, Outcome, Raised, Table, Value
 from steelyard.rewards.suites.comparing import Seen, judge_check, leaves
 from steelyard.sandbox import Opinion
 from steelyard.sandbox.guest import codec
 
 _NO_ANSWER: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-_EXHAUSTED: Final = (
-    ("memory", re.compile(r"\bMemoryError\b|Errno 12\b")),
-    ("threads", re.compile(r"can't start new thread")),
-    ("processes", re.compile(r"\bBlockingIOError\b.*Errno 11\b")),
-    ("files", re.compile(r"\[Errno (?:24|27|28|122)\]")),
-)
-
-
-def told_code(code: str, reason: str) -> str:
-    """The code of an exception: that of the limit which it tells of, if it tells of one.
-
-    Examples
-    --------
-    >>> told_code("exception", "f(1): MemoryError in line 2"), told_code("exception", "f(1): KeyError: 1")
-    ('memory', 'exception')
-    """
-    if code in {"exception", "load_error"}:
-        return next((limit for limit, words in _EXHAUSTED if words.search(reason)), code)
-    return code
 
 
 def report_in(replies: Sequence[bytes], nonce: str) -> Opinion | None:
@@ -86,6 +67,8 @@ class TableHearing:
         self._needed: int | None = None  # calls that the next check needs, once it was looked at
         self._passed = 0
         self._first: Checked | None = None
+        self._first_at: int | None = None  # its place among the checks
+        self._unloaded: tuple[str, Any] | None = None  # why it is no module: what was raised, and the line
         self._loaded = False
         self._done = False
         self._failed: Exception | None = None
@@ -125,6 +108,7 @@ class TableHearing:
             where = f" in line {_line(line)}" if line else ""
             words = f"{_words(name, 80)}{where}: {_words(message, 200)}"
             self._first = Checked(False, 0, "", "load_error", words)
+            self._unloaded = (f"{_words(name, 80)}: {_words(message, 200)}", _line(line))
             self._loaded = self._done = True
         elif kind == "r":
             _, first, outcomes = said
@@ -152,7 +136,18 @@ class TableHearing:
             if checked.passed:
                 self._passed += 1
             elif self._first is None:
-                self._first = checked
+                self._first, self._first_at = checked, self._next - 1
+
+    def evidence(self, source: bytes) -> dict[str, Any]:
+        """What is known of the first check that does not hold, and of the first call without an answer."""
+        told: dict[str, Any] = {}
+        if self._unloaded is not None:
+            told["check"] = {"error": error_in(source, *self._unloaded)}
+        elif self._first_at is not None:
+            told["check"] = failed_check(self._table, self._first_at, self._outcomes, source, self._made)
+        if not self._done and not self._enough():
+            told |= unanswered(self._table, len(self._outcomes))
+        return told
 
     def said(self) -> tuple[int, Checked | None] | None:
         """How many checks hold, and the first that does not; `None` if that is not known.

@@ -1,48 +1,24 @@
 """Where model-written code runs: boundaries, and the warm slots behind them.
 
-`boundary` is the protocol. `bubblewrap` is the boundary that needs no daemon: `house` makes its slots,
-`slot` talks with one, `forkserver` hands them out, `watch` enforces limits with what `usage` counts, `ends`
-says how a guest ended, `judges` keeps the processes that hold tests. `guest/` is what runs inside, and
-imports nothing from outside. `machine` says what this machine can isolate with.
+`boundary` is the protocol, `kinds` has the boundaries of ours by name.
+
+A boundary of warm slots (`warm`) is told apart by its house, which makes them: `house` with bubblewrap,
+`inside` in a container. `slot` talks with one, `forkserver` runs programs in them, `pool` keeps them, `watch`
+enforces limits with what `usage` counts, `ends` says how a guest ended, `judges` keeps the processes that
+hold tests. `guest/` is what runs inside, and imports nothing from outside.
+
+Where slots are containers or far away, `remote` speaks over a line with a `runner` in each, which came there
+in a `parcel`. A `site` makes the places: `bundle` with runc and gVisor, `container` with Docker and Podman,
+`modal`.
+
+`machine` says what this machine can isolate with; `conformance` holds any boundary against programs of known
+ends.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
-from steelyard.errors import RefusedError
 from steelyard.sandbox.boundary import Boundary as Boundary
 from steelyard.sandbox.boundary import Checks as Checks
 from steelyard.sandbox.boundary import Opinion as Opinion
 from steelyard.sandbox.boundary import Program as Program
+from steelyard.sandbox.kinds import boundary_of as boundary_of
 
 __all__ = ["Boundary", "Checks", "Opinion", "Program", "boundary_of"]
-
-
-def _bubblewrap() -> Boundary:
-    from steelyard.sandbox.bubblewrap import Bubblewrap  # noqa: PLC0415 - what it needs is only there on Linux
-
-    return Bubblewrap()
-
-
-BOUNDARIES: Final[Mapping[str, Callable[[], Boundary]]] = {"bubblewrap": _bubblewrap}
-"""The boundaries of ours by name."""
-
-
-def boundary_of(named: Boundary | str) -> Boundary:
-    """Take a boundary, or make the one of that name.
-
-    Raises
-    ------
-    RefusedError
-        If there is none of that name.
-    """
-    if not isinstance(named, str):
-        return named
-    make = BOUNDARIES.get(named)
-    if make is None:
-        raise RefusedError(
-            f"there is no boundary {named!r}",
-            where="boundary",
-            remedy=f"one of {', '.join(BOUNDARIES)} (steelyard doctor says which hold here)",
-        )
-    return make()

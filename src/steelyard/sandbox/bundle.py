@@ -9,16 +9,19 @@ by namespaces, seccomp and landlock, as behind bubblewrap. It talks to the machi
 `runsc`: the runner is root inside gVisor's own kernel, and each candidate a user of its own there, in its own
 namespace of processes, behind the same filter. The machine's kernel sees few calls, and those are gVisor's.
 
-Memory is limited for the container as a whole where cgroups can be made, else for each process. Does not cover:
-with `runc` faults of the machine's kernel; with `runsc` the number of files; with both side channels, the time
-of day, and starvation by the machine, which cannot be told from inside and stays suspect.
+Memory is limited for the container as a whole where cgroups can be made, and for each process where not, and
+with `runsc`. Does not cover: with `runc` faults of the machine's kernel; with `runsc` the number of files;
+with both side channels, the time of day, and starvation by the machine, which cannot be told from inside and
+stays suspect.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -27,7 +30,7 @@ from typing import Any, Final
 
 from steelyard.errors import RefusedError, SandboxError
 from steelyard.execution import MIB
-from steelyard.sandbox import cgroups, processes
+from steelyard.sandbox import cgroups, launch, processes
 from steelyard.sandbox.interior import ETC, SYSTEM, USER, Interior, written
 from steelyard.sandbox.machine import FIRST_USER
 from steelyard.sandbox.machine import run as asked
@@ -41,6 +44,9 @@ _BESIDE: Final = 512 * MIB
 """Memory of a container beside its candidate's: the runner, two fork servers, a judge, gVisor's own."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _ENDS_S: Final = 1.5
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_THREADS, _THREADS_EACH = 512, 4
+"""Tasks of gVisor itself in its cgroup, and for each process of a candidate."""
 _CAPABILITIES: Final = tuple(
     f"CAP_{name}" for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_ADMIN")
 )
@@ -88,19 +94,26 @@ class BundleSite:
         self._options = [option.format(platform=platform) for option in _GVISOR] if self._gvisor else []
         self._places = cgroups.detect(cgroup)
         sweep(self._places)
-        self._folder: Path | None = None
         self._interior: Interior | None = None
-        self._open: set[str] = set()
+        self._open: dict[str, cgroups.Cgroup | None] = {}
 
     def facts(self) -> Mapping[str, str]:
         """What is known of the outside."""
         _status, said = asked(self._path, "--version")
-        counted = self._places.mode if self.counted else f"none ({self._places.reason})"
+        counted = self._places.mode if self._limited else f"none ({self._places.reason})"
         return {self._program: f"{said.splitlines()[0] if said else '?'}, {self._path}", "cgroups": counted}
 
     @property
     def counted(self) -> bool:
-        """Whether a container's memory is counted as a whole."""
+        """Whether the kernel ends single processes of a container for want of memory, and says so inside.
+
+        gVisor is one program for it: there each process has its own limit, and the whole is ended beyond.
+        """
+        return self._places.mode != "none" and not self._gvisor
+
+    @property
+    def _limited(self) -> bool:
+        """Whether a container lives in a cgroup with limits."""
         return self._places.mode != "none"
 
     @property
@@ -117,10 +130,9 @@ class BundleSite:
         if self._interior is None:
             folder = Path(tempfile.mkdtemp(prefix=processes.ourselves().named("")))
             folder.chmod(0o755)
-            self._folder = folder
             self._interior = Interior(folder)
             self._interior.furnish()
-            written(folder / PLACES, "".join(f"{path}\n" for path in set(self._places.folders.values())))
+            written(folder / PLACES, "".join(f"{path}\n" for path in self._parents()))
             self._root(folder / "root", self._interior)
         return self._interior
 
@@ -159,18 +171,60 @@ class BundleSite:
         bundle = interior.folder / name
         bundle.mkdir(mode=0o755)
         (bundle / "config.json").write_text(json.dumps(self._config(command, mould, interior, name, number)))
-        self._open.add(name)
+        argv = [self._path, *self._state(interior), "run", "--bundle", str(bundle), name]
+        try:
+            cgroup = self._cgroup(name, mould)
+        except OSError as error:
+            shutil.rmtree(bundle, ignore_errors=True)
+            raise SandboxError(f"sandbox:{self.name}", f"no cgroup can be made: {error}") from error
+        self._open[name] = cgroup
+        config = {
+            "parent": os.getpid(),
+            "cgroup_procs": [] if cgroup is None else [str(path) for path in cgroup.join_paths],
+            "oom_score_adj": 500,
+            "argv": argv,
+        }
 
         async def end() -> None:
             await self._ended(name)
 
-        state = ["--root", str(interior.folder / "state"), *self._options]
-        argv = [self._path, *state, "run", "--bundle", str(bundle), name]
         try:
-            return await ProcessLine.start(argv, end)
+            return await ProcessLine.start(
+                [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)], end
+            )
         except SandboxError:
             await end()
             raise
+
+    def _below(self) -> str:
+        """Where below each hierarchy of cgroups runc makes its own: beside ours, where that is one place."""
+        if self._places.mode == "v2":
+            return f"/{self._places.folders['unified'].relative_to(_CGROUPS)}".rstrip("/.")
+        below = {
+            str(folder.relative_to(_CGROUPS / name)) if folder.is_relative_to(_CGROUPS / name) else ""
+            for name, folder in self._places.folders.items()
+        }
+        return f"/{below.pop()}".rstrip("/.") if len(below) == 1 else ""
+
+    def _parents(self) -> list[Path]:
+        """Where cgroups of ours may be: runc makes one in every hierarchy."""
+        below = self._below().strip("/")
+        all_of = [one / below for one in _CGROUPS.iterdir()] if self._places.mode == "v1" else []
+        return list(dict.fromkeys([*self._places.folders.values(), *filter(Path.is_dir, all_of)]))
+
+    def _state(self, interior: Interior) -> list[str]:
+        return ["--root", str(interior.folder / "state"), *self._options]
+
+    def _cgroup(self, name: str, mould: Mould) -> cgroups.Cgroup | None:
+        """The cgroup of everything that gVisor is; runc makes its container's own."""
+        if not (self._gvisor and self._limited):
+            return None
+        return cgroups.make(
+            self._places,
+            name,
+            memory_bytes=mould.memory_bytes + _BESIDE,
+            processes=_THREADS + _THREADS_EACH * mould.processes,
+        )
 
     def _config(
         self, command: Sequence[str], mould: Mould, interior: Interior, name: str, number: int
@@ -188,14 +242,14 @@ class BundleSite:
             ids = [{"containerID": 0 if mapped else inner, "hostID": outer, "size": _USERS if mapped else 1}]
             linux |= {"uidMappings": ids, "gidMappings": ids}
         if self.counted:
-            linux["cgroupsPath"] = self._cgroup_path(name)
+            linux["cgroupsPath"] = f"{self._below()}/{name}"
             linux["resources"] = {
                 "memory": {"limit": mould.memory_bytes + _BESIDE},
                 "pids": {"limit": mould.processes + 64},
             }
         mounts = [
             {"destination": "/proc", "type": "proc", "source": "proc"},
-            *([_COUNTERS] if self.counted and not self._gvisor else []),
+            *([_COUNTERS] if self.counted else []),
             *(_memory(place, options) for place, options in self._in_memory(mould)),
             *(
                 {"destination": to, "type": "bind", "source": of, "options": ["rbind", "nosuid", how]}
@@ -213,16 +267,12 @@ class BundleSite:
                 "cwd": "/",
                 "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), names),
                 "noNewPrivileges": False,
-                "oomScoreAdj": 500,
             },
             "root": {"path": str(interior.folder / "root"), "readonly": True},
             "hostname": "sandbox",
             "mounts": mounts,
             "linux": linux,
         }
-
-    def _cgroup_path(self, name: str) -> str:
-        return f"/{name}"
 
     def _in_memory(self, mould: Mould) -> list[tuple[str, list[str]]]:
         """What lies in memory: the box of guests, where the runner is unpacked, and gVisor's devices."""
@@ -250,19 +300,22 @@ class BundleSite:
 
     async def _ended(self, name: str) -> None:
         """End a container: its processes, what the runtime remembers of it, and its bundle."""
-        if self._folder is None or name not in self._open:
+        if self._interior is None or name not in self._open:
             return
-        self._open.discard(name)
-        await ran([self._path, "--root", str(self._folder / "state"), "delete", "--force", name], _ENDS_S)
-        shutil.rmtree(self._folder / name, ignore_errors=True)
+        cgroup = self._open.pop(name)
+        if cgroup is None:
+            await ran([self._path, *self._state(self._interior), "delete", "--force", name], _ENDS_S)
+        else:
+            await asyncio.to_thread(cgroup.remove)
+        shutil.rmtree(self._interior.folder / name, ignore_errors=True)
 
     async def close(self) -> None:
         """End whatever is left."""
         for name in list(self._open):
             await self._ended(name)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = self._interior = None
+        if self._interior is not None:
+            shutil.rmtree(self._interior.folder, ignore_errors=True)
+            self._interior = None
 
 
 def _memory(place: str, options: list[str]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from steelyard.sandbox.slot import Slot
 BOX: Final = "/box"
 _FURNISHED: Final = (BOX, "/fake-proc")
 _USERS: Final = 100
+_RESERVED: Final = 768 << 20
+"""Address space that is no memory, where it is what each process is limited by: stacks, mapped files."""
 
 
 class Inside:
@@ -71,7 +73,8 @@ class Inside:
         return Slot(lambda control: self._command(control, mould), self._clock, gone, environment)
 
     def _command(self, control: int, mould: Mould) -> list[str]:
-        told = settings(mould, control, counted=self._counted)
+        reserved = mould._replace(memory_bytes=mould.memory_bytes + _RESERVED)
+        told = settings(reserved, control, counted=self._counted)
         if self._box is not None:
             judging = mould.preload == "judge"
             told["limits"]["users"] = {

@@ -472,13 +472,16 @@ class _Line:
     @contextmanager
     def _contact(self) -> Iterator[None]:
         """Turn whatever the client raises into the loss of contact, which lasts."""
-        if self._lost:
-            raise ConnectionError(f"modal: {self._lost}")
+        self._whole()
         try:
             yield
         except Exception as error:
             self._lost = self._lost or describe(error)
             raise ConnectionError(f"modal: {self._lost}") from error
+
+    def _whole(self) -> None:
+        if self._lost:
+            raise ConnectionError(f"modal: {self._lost}")
 
 
 def _python() -> str:

@@ -229,7 +229,8 @@ def _scheduled(thread: str) -> tuple[float, int] | None:
 def _moved(folder: str) -> int | None:
     """Bytes that a process has read and written."""
     counts = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
-    return int(counts["rchar"]) + int(counts["wchar"]) if "wchar" in counts else None
+    read = counts.get("rchar", counts.get("char"))  # gVisor of old loses a letter
+    return int(read) + int(counts["wchar"]) if read is not None and "wchar" in counts else None
 
 
 def _children() -> dict[int, list[int]]:

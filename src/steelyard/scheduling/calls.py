@@ -27,6 +27,7 @@ from steelyard.outcome import (
     Context,
     End,
     Failure,
+    Limiter,
     Reward,
     Said,
     Takes,
@@ -61,6 +62,22 @@ class Caller(Protocol):
 
     async def close(self) -> None:
         """Stop whatever runs; under two seconds, nothing left."""
+
+
+class Timing(Protocol):
+    """What is known of limits that are not fixed."""
+
+    @property
+    def limiter(self) -> Limiter:
+        """Hands out limits."""
+
+    def step(self, rollout: Rollout) -> int | str:
+        """The training step of a rollout."""
+
+    def ended(
+        self, caller: AsyncCaller, part: str, rollout: Rollout, evidence: Mapping[str, Any] | None
+    ) -> None:
+        """Hear of an attempt that ended."""
 
 
 class InlineCaller:
@@ -117,23 +134,42 @@ class AsyncCaller:
         How many calls may be under way at once; shared by all who use the same resource.
     deadline_s
         Wall seconds that one call may take, from its start.
+    timing
+        Where CPU limits come from, if they are not fixed.
     """
 
-    def __init__(self, reward: Reward, clock: Clock, places: asyncio.Semaphore, deadline_s: Seconds) -> None:
+    def __init__(
+        self,
+        reward: Reward,
+        clock: Clock,
+        places: asyncio.Semaphore,
+        deadline_s: Seconds,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing
         self._reward = reward
         self._clock = clock
         self._places = places
         self._deadline_s = deadline_s
 
-    async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:
-        """Judge one rollout, or a batch or group, in one call."""
+    async def call(
+        self, rollouts: Sequence[Rollout], *, fresh: bool = False, limiter: Limiter | None = None
+    ) -> list[Called]:
+        """Judge one rollout, or a batch or group, in one call; by the limits of another limiter, if given."""
+        timing, first = self._timing, rollouts[0]
+        within_limits = limiter if limiter is not None or timing is None else timing.limiter
         ready = self._clock.now()
         async with self._places:
             started = self._clock.now()
             reported: list[Clocks] = []
             noted: list[Mapping[str, Any]] = []
             context = Context(
-                deadline_s=self._deadline_s, report=reported.append, fresh=fresh, note=noted.append
+                deadline_s=self._deadline_s,
+                limiter=within_limits,
+                step=0 if timing is None else timing.step(first),
+                report=reported.append,
+                fresh=fresh,
+                note=noted.append,
             )
             said = await self._bounded(rollouts, context)
             measured = reported[-1] if reported else Clocks()
@@ -145,7 +181,10 @@ class AsyncCaller:
                 service_s=took_s - inside_s,
                 censored=measured.censored or any(isinstance(s, Failure) and s.end is End.CUT for s in said),
             )
-        return [Called(rollouts, said, clocks, noted[-1] if noted else None)]
+        evidence = noted[-1] if noted else None
+        if timing is not None and limiter is None:
+            timing.ended(self, self._reward.name, first, evidence)
+        return [Called(rollouts, said, clocks, evidence)]
 
     async def canary(self) -> bool | None:
         """Ask the reward's own canary."""

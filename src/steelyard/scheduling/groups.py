@@ -121,7 +121,8 @@ class Scheduler:
         ungated = [plan for plan in plans if plan.part.only_if is None]
         gated = [[plan] for plan in plans if plan.part.only_if is not None]
         self._stages = [ungated, *gated] if ungated else gated
-        self._ids = count(first_attempt)
+        self.ids = count(first_attempt)
+        """Attempt ids that are free."""
         self._window = window
         self._under_way = 0
         self._batch = Batch([], [], [])
@@ -435,27 +436,9 @@ class Scheduler:
 
     def _note(self, part: Part, called: Called, attempted: int) -> int:
         """Write an attempt down; return its id."""
-        attempt = next(self._ids)
-        failure = next((said for said in called.said if isinstance(said, Failure)), None)
-        evidence = called.evidence
-        limit = (evidence or {}).get("limit") if failure is None else failure.limit
-        if failure is not None:
-            told = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
-            evidence = {**(evidence or {}), **told}
-        self._batch.attempts.append(
-            Attempt(
-                attempt,
-                part.reward.name,
-                attempted,
-                called.rollouts[0].ordinal,
-                len(called.rollouts),
-                called.clocks,
-                failure.end if failure is not None else End.FINISHED if limit is None else End.CUT,
-                limit,
-                evidence,
-            )
-        )
-        return attempt
+        attempt = attempt_of(next(self.ids), part.reward.name, called, attempted)
+        self._batch.attempts.append(attempt)
+        return attempt.id
 
     def _say(self, one: Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
         reward = part.reward
@@ -475,6 +458,19 @@ class Scheduler:
         scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
         self._batch.groups.append((one.group, scores))
         self._under_way -= len(one.group.rollouts)
+
+
+def attempt_of(number: int, part: str, called: Called, attempted: int) -> Attempt:
+    """A call as an attempt to be written down; an audit, which is no try at a verdict, is number `AUDIT`."""
+    failure = next((said for said in called.said if isinstance(said, Failure)), None)
+    evidence = called.evidence
+    limit = (evidence or {}).get("limit") if failure is None else failure.limit
+    if failure is not None:
+        told = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
+        evidence = {**(evidence or {}), **told}
+    ended = failure.end if failure is not None else End.FINISHED if limit is None else End.CUT
+    first, members = called.rollouts[0].ordinal, len(called.rollouts)
+    return Attempt(number, part, attempted, first, members, called.clocks, ended, limit, evidence)
 
 
 def _judged(score: Score | None) -> bool:

@@ -146,20 +146,35 @@ async def settle(
     reward = witness.reward
     failures = [failure]
     verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
-    if verdict is Next.TRY_AGAIN:
-        again = await asked_again(rollouts, witness, note)
-        if not isinstance(again, Failure):
-            return again
-        failures.append(again)
-        verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
-    if verdict is Next.ASK_CANARY:
-        last = failures[-1]
-        if last.boundary and not witness.row:  # down from the first rollout on: nobody is to blame
-            return [Unscored(last.boundary, last.cause)] * len(rollouts)
-        verdict = verdict_on(failures, reward=reward.name, floor=reward.floor, canary=await witness.sound())
+    tries: list[Called] = []  # noted once it is known whether the canary was answered after them
+    canary: bool | None = None
+    try:
+        if verdict is Next.TRY_AGAIN:
+            again = await asked_again(rollouts, witness, tries.append)
+            if not isinstance(again, Failure):
+                return again
+            failures.append(again)
+            verdict = verdict_on(failures, reward=reward.name, floor=reward.floor)
+        if verdict is Next.ASK_CANARY:
+            last = failures[-1]
+            if last.boundary and not witness.row:  # down from the first rollout on: nobody is to blame
+                return [Unscored(last.boundary, last.cause)] * len(rollouts)
+            canary = await witness.sound()
+            verdict = verdict_on(failures, reward=reward.name, floor=reward.floor, canary=canary)
+    finally:
+        for called in tries:
+            note(called if canary is None else _with_canary(called, canary))
     if isinstance(verdict, Next):  # pragma: no cover - the law always decides once the canary was asked
         raise TypeError(verdict)
     return [verdict] * len(rollouts)
+
+
+def _with_canary(called: Called, answered: bool) -> Called:  # noqa: FBT001
+    """A failed try, with what the canary said after it."""
+    if not any(isinstance(said, Failure) for said in called.said):
+        return called
+    said = "answered" if answered else "failed"
+    return called._replace(evidence={**(called.evidence or {}), "canary": said})
 
 
 async def said_again(

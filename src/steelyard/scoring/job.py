@@ -343,6 +343,7 @@ class _Judging:
             workers=options.workers,
             places=options.places,
             stop=False,
+            by_chunk=True,
         )
         done = told = 0
         async with aclosing(runtime.score(given)) as scored:
@@ -354,6 +355,7 @@ class _Judging:
                 if done - told >= CHUNK or done == total:
                     told = done
                     progress(Progress("judging", done, total, summary.verdicts))
+        summary.deadlines = runtime.standings()
 
     def _keep(self, one: ScoredGroup) -> None:
         parts = {name: [score.verdict for score in scores] for name, scores in one.parts.items()}

@@ -16,6 +16,7 @@ from steelyard.blame import DOUBTS, REPRODUCED, REWARD_ERROR_SHARE, SHARE_ACTS_F
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
 from steelyard.outcome import Abstained, Scored, ScoredGroup, Unscored
+from steelyard.scheduling.deadlines import Standing
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 _DECILES = 10
@@ -74,6 +75,8 @@ class Summary:
         (longest completion of the decile in characters, rollouts, unscored) from short to long.
     times
         Service times by part.
+    deadlines
+        Where learnt CPU limits stand, and what they cost.
     errors, reproduced
         Rollouts on which a part failed twice for their content: by an error; by that, the wall clock or
         lost contact.
@@ -94,6 +97,7 @@ class Summary:
     groups: Sequence[GroupLine] = ()
     length_deciles: Sequence[tuple[int, int, int]] = ()
     times: Sequence[PartTimes] = ()
+    deadlines: Sequence[Standing] = ()
     errors: int = 0
     reproduced: int = 0
     skipped: int = 0

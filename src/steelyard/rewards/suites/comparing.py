@@ -33,6 +33,7 @@ from steelyard.rewards.suites.suite import (
     Result,
     Table,
 )
+from steelyard.sandbox.guest import showing
 
 
 class Value(NamedTuple):
@@ -282,37 +283,9 @@ def _said(raised: Raised) -> str:
     return printable(f"{raised.type[:100]}{where}{': ' + message if message else ''}")
 
 
-_BRACKETS = dict.fromkeys(("list", "deque"), ("[", "]")) | {"tuple": ("(", ")")}
-_BRACKETS |= dict.fromkeys(("set", "frozenset", "dict"), ("{", "}"))
-
-
-def shown(value: Any, depth: int = 3) -> str:  # noqa: ANN401
-    """Show a value in at most 120 characters, without looking at more of it than that.
-
-    Examples
-    --------
-    >>> shown([1, "two", list(range(100))]), shown(10**500)
-    ("[1, 'two', [0, 1, 2, 3, 4, 5, 6, 7, ...]]", 'an integer of 1661 bits')
-    """
-    kind = type(value).__name__
-    if type(value) is int:
-        text = repr(value) if value.bit_length() <= 256 else f"an integer of {value.bit_length()} bits"
-    elif type(value) in (str, bytes, bytearray):
-        text = repr(value[:100]) + ("..." if len(value) > 100 else "")
-    elif kind in _BRACKETS:
-        items = value.items() if kind == "dict" else ((item,) for item in value)
-        parts = [
-            ": ".join(shown(part, depth - 1) for part in item) for item in islice(items, 8 if depth else 0)
-        ]
-        parts += ["..."] if len(value) > len(parts) else []
-        opening, closing = _BRACKETS[kind]
-        text = f"{opening}{', '.join(parts)}{',' if kind == 'tuple' and len(value) == 1 else ''}{closing}"
-        text = f"{kind}({text})" if kind in ("deque", "frozenset") else text
-    elif value is None or type(value) in (bool, float, complex, range):
-        text = repr(value)
-    else:
-        text = f"an object {str(getattr(value, 'type_name', kind))[:60]}"
-    return printable(text if len(text) <= 120 else text[:117] + "...")
+def shown(value: Any, most: int = 120) -> str:  # noqa: ANN401
+    """Show a value in at most so many characters, as any file and terminal takes them."""
+    return printable(showing.shown(value, most))
 
 
 def encode_calls(table: Table) -> bytes:

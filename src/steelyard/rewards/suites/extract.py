@@ -2,10 +2,11 @@ r"""The candidate's source in a completion: which of its text is the program.
 
 1. What stands after the thinking. Thinking that never closes was cut off: there is no code (`no_answer`).
    A tag in quotes is a program's business. Then, if there is one, what stands in the last `<answer>`.
-2. Of fenced blocks, **one**: of those marked Python or not marked at all the one that defines most of the
-   names that the tests use, then a marked one before an unmarked one, then the last. So a corrected version
-   replaces a draft, an example of use or its output does not replace the program, and a longer draft
-   does not replace a shorter program. Blocks are never put together: an answer is one program.
+2. Of fenced blocks, **one**: of those marked Python (or the language that is asked for) or not marked at all,
+   the one that defines most of the names that the tests use, then a marked one before an unmarked one, then
+   the last. So a corrected version replaces a draft, an example of use or its output does not replace the
+   program, and a longer draft does not replace a shorter program. Blocks are never put together: an answer is
+   one program.
 3. Without any fence, the whole text.
 
 Fences are ``` or ~~~, three or more, indented, in a list or a quote, at a line's end after prose; one that is
@@ -77,12 +78,15 @@ class _Fence(NamedTuple):
         Its number.
     before, marks, info
         What stands before the fence, the fence, and what stands after it.
+    marked
+        Whether it says that a program follows, in the language that is looked for.
     """
 
     line: int
     before: str
     marks: str
     info: str
+    marked: bool = False
 
     @property
     def alone(self) -> bool:
@@ -94,17 +98,17 @@ class _Fence(NamedTuple):
         """The columns before it."""
         return len(self.before.expandtabs(4))
 
-    @property
-    def python(self) -> bool:
-        """Whether it says that Python follows."""
-        return _PYTHON.match(self.info) is not None
-
 
 _BEFORE_ALL = _Fence(-1, "", "```", "")
 
 
 def source_of(
-    completion: str, prompt: str = "", mode: str = "full", names: Sequence[str] = ()
+    completion: str,
+    prompt: str = "",
+    mode: str = "full",
+    names: Sequence[str] = (),
+    *,
+    marks: re.Pattern[str] | None = None,
 ) -> Source | Failure:
     r"""Return the candidate's source.
 
@@ -118,6 +122,8 @@ def source_of(
         `full`: the completion is the program. `body`: it continues the prompt.
     names
         The names that the tests use; the entry point first, where there is one.
+    marks
+        What stands after the fence of a program in another language than Python.
 
     Examples
     --------
@@ -131,10 +137,13 @@ def source_of(
     text = _answered(completion)
     if text is None:
         return Failure("no_answer", "the thinking never ends, so there is no code")
-    blocks = _blocks(text, opened=_open_at_end(prompt))
+    blocks = _blocks(text, marks or _PYTHON, opened=_open_at_end(prompt))
     code = text if blocks is None else _chosen(blocks, names)
     if not code.strip():
-        unmarked = "no fenced block holds Python: mark one with ```python"
+        what = "the language" if marks else "Python"
+        unmarked = (
+            f"no fenced block holds {what}: mark one with its name, as in ```{'cpp' if marks else 'python'}"
+        )
         return Failure("no_answer", "no code in the completion" if blocks is None else unmarked)
     if mode == "body":
         return Source(_continued(prompt, code, names))
@@ -168,7 +177,7 @@ def _answered(text: str) -> str | None:
     return inner if inner.strip() and ("```" in inner or "```" not in text) else text
 
 
-def _fences(lines: Sequence[str]) -> list[_Fence]:
+def _fences(lines: Sequence[str], marks: re.Pattern[str] = _PYTHON) -> list[_Fence]:
     found = []
     for at, line in enumerate(lines):
         mark = "`" if "```" in line else "~"
@@ -177,14 +186,15 @@ def _fences(lines: Sequence[str]) -> list[_Fence]:
         end = line.rindex(mark) + 1
         before = line[:end].rstrip(mark)
         if end - len(before) >= 3 and mark * 3 not in before:
-            found.append(_Fence(at, before, line[len(before) : end], line[end:].strip()))
+            info = line[end:].strip()
+            found.append(_Fence(at, before, line[len(before) : end], info, marks.match(info) is not None))
     return found
 
 
-def _blocks(text: str, *, opened: bool) -> list[_Block] | None:
+def _blocks(text: str, marks: re.Pattern[str], *, opened: bool) -> list[_Block] | None:
     """Return the blocks that may be a program, in order; `None` where no fence stands."""
     lines = text.split("\n")
-    fences = _fences(lines)
+    fences = _fences(lines, marks)
     if not fences and not opened:
         return None
     blocks: list[_Block] = []
@@ -193,7 +203,7 @@ def _blocks(text: str, *, opened: bool) -> list[_Block] | None:
     now = _BEFORE_ALL if begun else None
     for fence in fences:
         if now is None:
-            if fence.alone or fence.python:
+            if fence.alone or fence.marked:
                 now = fence
         elif fence.alone and fence.marks.startswith(now.marks) and fence.column < now.column + 4:
             _close(blocks, now, lines, fence.line)
@@ -207,7 +217,7 @@ def _blocks(text: str, *, opened: bool) -> list[_Block] | None:
 
 def _close(blocks: list[_Block], now: _Fence, lines: list[str], end: int) -> None:
     """Take a block, without the columns that its fence stands in, if it may be a program."""
-    if now.info and not now.python:
+    if now.info and not now.marked:
         return
     width = len(now.before) if now.alone else 0
     inside = lines[now.line + 1 : end]
@@ -215,7 +225,7 @@ def _close(blocks: list[_Block], now: _Fence, lines: list[str], end: int) -> Non
         inside = [line.lstrip(" \t") if line[:width].strip(" \t>") else line[width:] for line in inside]
     text = "\n".join(inside) + ("\n" if inside and end < len(lines) else "")
     if text.strip() and not _SESSION.match(text):
-        blocks.append(_Block(now.python, text))
+        blocks.append(_Block(now.marked, text))
 
 
 def _open_at_end(prompt: str) -> bool:

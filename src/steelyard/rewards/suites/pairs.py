@@ -131,6 +131,6 @@ def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> Table | Fault:
         if not isinstance(given, str) and isinstance(value, list) and len(value) == 1:
             equal = Either((Apply("json", (Result(at), Literal(value[0]))), equal))
         calls.append(Call(name, tuple(arguments), {}))
-        checks.append(Check(at + 1, f"{name}(input {at + 1}) == output {at + 1}", equal))
+        checks.append(Check(0, f"{name}(input {at + 1}) == output {at + 1}", equal))
     why, _ = sendable(call.arguments for call in calls)
     return Fault(f"column 'tests' holds {why}") if why else Table(tuple(calls), tuple(checks))

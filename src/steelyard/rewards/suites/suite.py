@@ -87,7 +87,7 @@ class Check(NamedTuple):
     Parameters
     ----------
     line
-        Where it stands in the tests.
+        Where it stands in the tests; 0 where they are no text.
     text
         What stands there.
     expression

@@ -48,7 +48,8 @@ _DIES_S: Final = 1.0  # what was killed may be seen dying for so long
 _BEAT_S: Final = 0.2
 _HANGS: Final = 3  # then the rest is not run
 _BESIDE: Final = 4
-_SHORT: Final = 64
+_SHORT: Final = 200
+_SHORT_S: Final = 2.0
 _MOST_LANES: Final = 8  # each may hold 512 MB
 _HONEST_CPU_S: Final = 10.0  # their speed is not the point
 _QUICK_CPU_S: Final = 0.5
@@ -121,13 +122,13 @@ def hold(
     holding = _Holding(make, programs, lanes=at_once, limits=limits, grace_s=grace_s, tell=tell)
     thread = threading.Thread(target=holding.run, name="conformance", daemon=True)
     with holding.host:
-        thread.start()
         try:
+            thread.start()
             while not holding.done.wait(_BEAT_S) and not holding.blocked():
                 pass
         except BaseException:
             holding.stop()
-            holding.done.wait(2 * CLOSES_S)
+            holding.done.wait(_LATER_S + 2 * CLOSES_S)
             raise
         finally:
             holding.host.sweep()
@@ -159,6 +160,7 @@ class _Holding:
         self._began = self._beat = self._clock.now()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
         self._error: BaseException | None = None
         self._name = self._identity = ""
         self._facts: dict[str, str] = {}
@@ -180,6 +182,8 @@ class _Holding:
         try:
             asyncio.set_event_loop(loop)
             self._task = loop.create_task(self._hold())
+            if self._stopped:
+                self._task.cancel()
             loop.run_until_complete(self._task)
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
             self._error = error
@@ -202,6 +206,7 @@ class _Holding:
 
     def stop(self) -> None:
         """Call it off: the boundary is closed."""
+        self._stopped = True
         if self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # it has ended meanwhile
                 self._loop.call_soon_threadsafe(self._task.cancel)
@@ -333,16 +338,16 @@ class _Holding:
 
     async def _measure(self, asking: Asking) -> None:
         """How many short programs it runs a second, several at once."""
-        left = deque(range(_SHORT))
+        done, since = 0, self._clock.now()
 
         async def lane() -> None:
-            while left:
-                left.popleft()
+            nonlocal done
+            while done < _SHORT and self._clock.now() < since + _SHORT_S:
                 await asking.came(SNIPPET, PLAIN.encode(), self._generous())
+                done += 1
 
-        since = self._clock.now()
         await asyncio.gather(*(lane() for _ in range(self._lanes)))
-        self._per_s = _SHORT / max(self._clock.now() - since, 1e-9)
+        self._per_s = done / max(self._clock.now() - since, 1e-9)
 
     async def _lanes_of(
         self,
