@@ -98,7 +98,7 @@ async def measured(boundary: Bubblewrap, language: str, template: str, count: in
         rollout = Rollout(number, "Sort.", said, {"tests": pairs()}, (0, number), number, f"row {number}")
         verdict = await reward(rollout, Context(report=reported[number].append))
         if (verdict.value, verdict.code) != ((0.0, "wrong_answer") if wrong else (1.0, None)):
-            raise SystemExit(f"{language}: completion {number} is {verdict}")
+            raise RuntimeError(f"{language}: completion {number} is {verdict}")
 
     await asyncio.gather(*(judge(number) for number in range(count)))
     return reported

@@ -9,6 +9,8 @@ list, set by `.ci/run`), that skip is a failure, and so is any skip that the tes
 | data | the folder $STEELYARD_DATA, or ../shared/data beside the repository, exists | `data_dir` |
 | py313 | a Python 3.13 runs (a pyenv shim may only run when told the version) | `python_313` |
 | bubblewrap, cgroup | candidates can run behind bubblewrap; cgroups can be made | |
+| runc, gvisor | the boundary of that name proves that it holds | |
+| podman | it starts a container of a folder, as root, by runc | |
 | cxx | a g++ is where candidates see it, and they can run | |
 | tmpfs | root may mount one | `tmpfs` |
 | root | we are root | |
@@ -123,6 +125,63 @@ def no_cgroup() -> str | None:
     return detect().reason or None
 
 
+def refusing(name: str) -> Callable[[], str | None]:
+    """Return a probe that has a boundary prove itself."""
+
+    @cache
+    def probe() -> str | None:
+        import asyncio
+
+        from steelyard.errors import RefusedError
+        from steelyard.sandbox import boundary_of
+
+        async def attest() -> None:
+            boundary = boundary_of(name, slots=1)
+            try:
+                await boundary.attest()
+            finally:
+                await boundary.close()
+
+        try:
+            asyncio.run(attest())
+        except RefusedError as error:
+            return str(error)
+        return None
+
+    return probe
+
+
+@cache
+def no_podman() -> str | None:
+    if no_root() or not shutil.which("podman") or not shutil.which("runc"):
+        return "podman and runc are needed, and root"
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("usr", "proc", "dev", "sys", "etc", "tmp", "run", "var/tmp"):
+            (Path(folder) / name).mkdir(parents=True)
+        words = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "run", "--rm"]
+        limits = [
+            "--network",
+            "none",
+            "--ulimit",
+            "nofile=2048:2048",
+            "--ulimit",
+            "nproc=4096:4096",
+            "--volume",
+            "/usr:/usr:ro",
+        ]
+        linked = [name for name in ("lib", "lib64", "bin") if Path("/", name).is_symlink()]
+        for name in linked:
+            (Path(folder) / name).symlink_to(Path("/", name).readlink())
+        done = subprocess.run(
+            [*words, *limits, "--rootfs", folder, "/usr/bin/true"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    return None if done.returncode == 0 else done.stderr[-300:]
+
+
 def no_cxx() -> str | None:
     found = shutil.which("g++", path="/usr/local/bin:/usr/bin:/bin")
     return no_bubblewrap() if found else "no g++ below /usr"
@@ -132,6 +191,9 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "bubblewrap": no_bubblewrap,
     "cgroup": no_cgroup,
     "cxx": no_cxx,
+    "runc": refusing("runc"),
+    "gvisor": refusing("gvisor"),
+    "podman": no_podman,
     "data": no_data,
     "py313": no_python_313,
     "tmpfs": no_tmpfs,

@@ -217,7 +217,8 @@ class Runtime:
         async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
             async for batch in batches:
                 scored = [self._scored(group, parts) for group, parts in batch.groups]
-                self._record(batch, scored, self._audited(scheduler.ids))
+                batch.attempts.extend(self._audited(scheduler.ids))
+                self._record(batch, scored)
                 for one in scored:
                     yield one
                     self._watch(one)
@@ -267,7 +268,7 @@ class Runtime:
             for (ordinal, place), (verdict, attempt) in self._ledger.recorded(run, list(rollouts)).items()
         }
 
-    def _record(self, batch: Batch, scored: Sequence[ScoredGroup], audited: list[Attempt]) -> None:
+    def _record(self, batch: Batch, scored: Sequence[ScoredGroup]) -> None:
         for audits in self._audits.values():
             for one in scored:
                 audits.left(one.group)
@@ -281,8 +282,7 @@ class Runtime:
         if self._run.resumed:
             gone = self._ledger.departed(self._run, self._scheme.name, [one.group for one in departures])
             departures = [one for one in departures if one.group not in gone]
-        attempts = [*batch.attempts, *audited]
-        self._ledger.leave(self._run, attempts=attempts, scores=batch.scores, departures=departures)
+        self._ledger.leave(self._run, attempts=batch.attempts, scores=batch.scores, departures=departures)
 
     # The scheduler's side
 

@@ -6,7 +6,6 @@ import pytest
 from as_a_user import steelyard, write
 
 from boundaries import CANARY_ANSWERS, JUDGED, LOST, SNIPPET, SPINNING, WALL, WRONG, FakeBoundary
-from steelyard.sandbox import BOUNDARIES
 
 PAIRS = [{"input": "2\n", "output": "4\n5\n"}]
 RAISING = "def f(x):\n    nothing = {}\n    return nothing[x]\n"
@@ -118,7 +117,7 @@ def test_a_suspect_says_how_it_failed_twice_and_that_the_canary_was_answered(
     tmp_path, monkeypatch, end, code, words
 ):
     boundary = FakeBoundary(lambda source, _times: CANARY_ANSWERS if "double" in source else end)
-    monkeypatch.setitem(BOUNDARIES, "bubblewrap", lambda: boundary)
+    monkeypatch.setattr("steelyard.rewards.code.boundary_of", lambda _named: boundary)
     write(tmp_path / "rows.jsonl", [{"prompt": "?", "completion": WRONG, "tests": SNIPPET, "id": "lost"}])
     assert steelyard("score", "rows.jsonl", "-r", "tests", "--out", "o.jsonl", "-q", cwd=tmp_path).code == 0
     text = shown(tmp_path, "lost")

@@ -611,9 +611,9 @@ class TestTheIncentiveLawWithABoundaryThatObeys:
         attempts = []
         record = Runtime._record
 
-        def noted(self, batch, some):
+        def noted(self, batch, *more):
             attempts.extend(batch.attempts)
-            record(self, batch, some)
+            record(self, batch, *more)
 
         monkeypatch.setattr(Runtime, "_record", noted)
         lost = replace(LOST, stdout=b"here", stderr=b"there", peak_bytes=7)

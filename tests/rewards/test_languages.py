@@ -3,6 +3,8 @@
 import asyncio
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +56,7 @@ def programs_in(group, head=HEAD):
 
 ENDS, HOSTILE, COMPILING_ENDS = programs_in("ends"), programs_in("hostile"), programs_in("compiling", "")
 RIGHT = HEAD + "int main() { return sum(); }\n"
+HONEST = '#include <cstdio>\nint main() { long a, b; scanf("%ld %ld", &a, &b); printf("%ld", a + b); }\n'
 
 real = pytest.mark.needs("bubblewrap", "cxx")
 
@@ -104,12 +107,12 @@ class TestCpp:
         assert "root" not in verdict.reason
 
     def test_hostile_programs_are_contained_and_an_honest_one_after_each_is_paid(self):
-        rows = [text for _, hostile in HOSTILE.values() for text in (hostile, RIGHT)]
+        rows = [text for _, hostile in HOSTILE.values() for text in (hostile, HONEST)]
 
         async def main():
             async with opened(slots=1) as boundary:
-                reward = unit_tests(boundary, limits=SMALL, language="quick", languages={"quick": QUICK})
-                (group,) = await scored(reward, grouped(*rows, tests=SUMS))
+                reward = unit_tests(boundary, limits=replace(SMALL, cpu_s=0.5), language=QUICK)
+                (group,) = await scored(reward, grouped(*rows, tests=SUMS[:1]))
                 return list(group.totals)
 
         said = asyncio.run(main())
@@ -308,6 +311,16 @@ class TestRecipesInAFile:
             self.recipe(f"[part.settings.languages.zig]\n{table}\n")
         assert said in str(refused.value)
         assert "language zig" in str(refused.value)
+
+    def test_the_command_line_says_the_language_of_rows_that_do_not(self, tmp_path):
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text('{"prompt": "?", "completion": "x", "tests": [{"input": "", "output": "x"}]}\n')
+        score = ["score", rows, "--reward", "tests", "--language", "brainf", "--out", tmp_path / "out.jsonl"]
+        done = subprocess.run(
+            [sys.executable, "-m", "steelyard", *score], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert "language 'brainf' has no recipe" in " ".join(done.stderr.split())
 
     def test_an_unknown_language_is_refused_with_those_there_are(self):
         with pytest.raises(RefusedError, match="language 'brainf' has no recipe: python, cpp"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from boundaries import JUDGED, SNIPPET, FakeBoundary, answering, group_of, opened, row
+from boundaries import JUDGED, RIGHT, SNIPPET, SPINNING, FakeBoundary, answering, group_of, opened, row
 from steelyard.clock import Clocks
 from steelyard.errors import RefusedError
 from steelyard.execution import Ended, Execution, Limits
@@ -305,6 +305,29 @@ class TestStepsOfAFile:
         _, runtime = self.seen([step_of(0, [1.0] * 1_050)])
         (limiter,) = [audits.limiter for audits in runtime._audits.values()]
         assert list(limiter._steps) == [0, 1_024]
+
+
+@real
+def test_behind_a_boundary_a_hanging_program_is_cut_there_and_the_record_shows_why(tmp_path, capsys):
+    from steelyard.cli.row import show_row
+
+    reward = unit_tests("bubblewrap", limits=Limits(cpu_s=30.0), deadline="reference")
+    rows = [row(code, ordinal=at, reference=RIGHT) for at, code in enumerate((RIGHT, SPINNING))]
+    rows = [one._replace(key=(0, at)) for at, one in enumerate(rows)]
+
+    async def main(**record):
+        async with asyncio.timeout(100):
+            runtime = Runtime(Recipe((Part(reward),)), workers=1, **record)
+            (one,) = [one async for one in runtime.score([Group("g", 0, rows)])]
+            return one.totals
+
+    with recorded(tmp_path / "l", reward) as (ledger, run_):
+        right, spinning = asyncio.run(main(ledger=ledger, run=run_))
+        show_row(ledger, "1")
+    assert (right.value, spinning.code) == (1.0, "cpu_adaptive")
+    shown = capsys.readouterr().out
+    assert "2 s of CPU at score 1, from reference, of 30 s" in " ".join(shown.split())
+    assert "P(cut | would pass) < 100.00% (95 %)" in " ".join(shown.split())
 
 
 class FakeSlot:

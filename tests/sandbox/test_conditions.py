@@ -92,9 +92,10 @@ class Box:
     def __init__(self, n=0): self.n = n
     def get(self): return [self.n]
     def __eq__(self, other): return False
-    def __repr__(self):
-        while True: pass
-    __str__ = __len__ = __hash__ = __repr__
+    def __repr__(self): return "4"
+    __str__ = __format__ = __repr__
+    def __len__(self): return 4
+    def __hash__(self): return 4
     def __iter__(self): return iter([self])
 def f(x): return Box(x)
 """

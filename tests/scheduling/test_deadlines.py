@@ -197,11 +197,10 @@ class TestInForce:
         one = asked("x", "c")
         deadline = deadlines.limit(one)
         again = deadline._replace(cpu_s=DECLARED, proposed_s=deadline.cpu_s, audit=True)
-        for _ in range(2):
-            deadlines.audited(one, again, 8.0, passed=True)
-        assert (
-            deadlines.limit(asked("new", "d")).proposed_s == 12.0
-        )  # 20 of 1,420 are above the 0.99 quantile
+        deadlines.audited(one, again, 8.0, passed=True)
+        assert deadlines.limit(asked("new", "d")).proposed_s == 2.0  # 10 of 1,410 are below a hundredth
+        deadlines.audited(one, again, 8.0, passed=True)
+        assert deadlines.limit(asked("new", "e")).proposed_s == 12.0  # 20 of 1,420 are not
 
 
 class TestFrozen:
@@ -235,6 +234,33 @@ class TestFrozen:
                 shown(deadlines, 0, [cpu_s], test=test)
             told.append([deadlines.limit(asked(test, 1)) for test in "abc"])
         assert told[0] == told[1]
+
+    @settings(max_examples=30)
+    @given(
+        st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.floats(0.01, 29.0)), max_size=200),
+        st.floats(2.0, 30.0),
+    )
+    def test_whatever_is_seen_no_weight_is_negative_and_no_deadline_outside_its_range(self, seen, declared):
+        deadlines = Deadlines()
+        for step, test, cpu_s in seen:
+            one = asked(test, step, declared=declared)
+            deadline = deadlines.limit(one)
+            assert LEAST_S <= deadline.cpu_s <= declared
+            assert LEAST_S <= deadline.proposed_s <= declared
+            cut = cpu_s > deadline.cpu_s
+            deadlines.observe(one, deadline, cpu_s, passed=not cut, cut=cut)
+            if cut:
+                again = deadline._replace(cpu_s=declared, proposed_s=deadline.cpu_s, audit=True)
+                deadlines.audited(one, again, cpu_s, passed=cpu_s <= declared)
+            assert all(weight >= 1.0 for *_, weight in deadlines._passes)
+
+    def test_old_steps_and_tests_are_forgotten(self, monkeypatch):
+        monkeypatch.setattr("steelyard.scheduling.deadlines.REMEMBERED", 3)
+        deadlines = Deadlines()
+        for step in range(8):
+            shown(deadlines, step, [1.0], test=str(step))
+        assert list(deadlines._steps) == [5, 6, 7]
+        assert [test for _, test in deadlines._tests] == ["4", "5", "6"]
 
 
 class TestAudits:

@@ -17,6 +17,7 @@ from steelyard.rewards.importing import resolve
 from steelyard.sandbox import Boundary, boundary_of
 from steelyard.sandbox.conformance import Report, hold
 from steelyard.sandbox.conformance.report import HOLDS, NO_VERDICT
+from steelyard.sandbox.kinds import KINDS
 
 OK, NOT_OK = 0, 1
 
@@ -53,7 +54,8 @@ def maker_of(named: str) -> Callable[[], Boundary]:
     RefusedError
         If there is nothing of that name, or it cannot be called.
     """
-    if ":" not in named:
+    kind, colon, _ = named.partition(":")
+    if not colon or kind in KINDS:  # one of ours may carry an argument, too
         return lambda: boundary_of(named)
     try:
         factory = resolve(named)

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any, Final
 
 from steelyard.blame import OWN_LIMITS, excused
@@ -110,18 +110,26 @@ def show_row(ledger: Ledger, name: str, *, as_json: bool = False) -> None:
     advantage = ", ".join(f"{value:+.4f} ({scheme})" for scheme, value in row.advantages.items())
     place = f"{row.entered.group}, index {row.entered.place}; advantage {advantage or 'none yet'}"
     _say("group", place, same_line=True)
-    _say("verdicts", "\n".join(_judged(row, part, verdict) for part, verdict in row.made.parts.items()))
+    _tell("verdicts", "\n".join(_judged(row, part, verdict) for part, verdict in row.made.parts.items()))
     if row.made.sum is not None or row.made.total is not None:
         _say("total", total_told(row.run, row.made), same_line=True)
     for attempt in row.attempts[-1:]:
         if check := (attempt.evidence or {}).get("check"):
-            _say("the check that failed", _check(check))
-    _say("attempts", "\n".join(map(_attempt, row.attempts)) or "  none: no call was needed")
+            _tell("the check that failed", _check(check))
+    _tell("attempts", "\n".join(map(_attempt, row.attempts)) or "  none: no call was needed")
 
 
 def _say(title: str, text: str, *, same_line: bool = False) -> None:
-    """Print a text under its title; a terminal breaks its lines, and a pipe gets them whole."""
+    """Print a text as it is under its title: a pipe gets its lines whole."""
     console().print(f"[bold]{title}[/]{' ' if same_line else chr(10)}{plain(text)}", soft_wrap=True)
+
+
+def _tell(title: str, text: str) -> None:
+    """Print words of ours under their title; in a terminal what is too long goes on below its beginning."""
+    words = console()
+    if words.is_terminal:
+        text = "\n".join(fill(line, words.width, subsequent_indent=" " * 12) for line in text.split("\n"))
+    _say(title, text)
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -223,7 +231,7 @@ def _attempt(attempt: Attempt) -> str:
     if used := _used(attempt, evidence):
         lines.append(_field("  used", used))
     if deadline := evidence.get("deadline"):
-        lines.append(_field("  deadline", _deadline(deadline)))
+        lines.append(_field("  within", _deadline(deadline)))
     if one := evidence.get("unanswered"):
         place = f"call {one['number']} of {one['of']} or a later one: " if "number" in one else ""
         lines.append(_field("  waited", f"for {place}{one['call']}"))

@@ -27,8 +27,8 @@ from steelyard.outcome import Asked, Context, How, Scored, Takes
 from steelyard.rewards.evidence import judged_check
 from steelyard.rewards.facts import COOPERATIVE, ISOLATED, Paying, suspect, tell
 from steelyard.rewards.hearing import TableHearing, report_in
-from steelyard.rewards.languages import Language, own_languages, spoken
-from steelyard.rewards.limits import FIXED, WORDS, Attempt, Judge, References, wrong_reference
+from steelyard.rewards.languages import Language, own_languages, recipes_of, spoken
+from steelyard.rewards.limits import FIXED, WORDS, Judge, Limited, References, wrong_reference
 from steelyard.rewards.pairs import run_pairs
 from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls
 from steelyard.rewards.suites.extract import Failure as NoSource
@@ -83,9 +83,9 @@ class UnitTests:
             if on
         ]
         limits = ",".join(str(getattr(self.limits, name)) for name in self.limits.__slots__)
-        spoken = f":{self.language}:{self.languages}" if self.language or self.languages else ""
+        recipes = recipes_of(self.language, self.languages)
         learnt = "" if self.deadline == FIXED else f":{self.deadline}/1"
-        return f"tests/1:{'+'.join(words) or 'all'}:{self.boundary.identity}:{limits}{spoken}{learnt}"
+        return f"tests/1:{'+'.join(words) or 'all'}:{self.boundary.identity}:{limits}{recipes}{learnt}"
 
     @property
     def also(self) -> Sequence[str]:
@@ -182,11 +182,15 @@ class UnitTests:
             If contact with it was lost, or it ran into the wall.
         RewardError
             If its tests failed without it.
+        RunStoppedError
+            If the toolchain of its row's language does not work in the boundary.
         """
         read = self._read(rollout.columns)
         if isinstance(read, Fault):
             raise RewardError(self.name, read.reason, row=rollout.where)
         suite, language = read
+        if language is not None and (fault := await self.proofs.fault(self.boundary, language, self.limits)):
+            raise RunStoppedError(str(unusable(language, fault)))
         if context.limiter is None or self.deadline == FIXED:
             return await self.judge_one(rollout, suite, language, context)
         kind = suite.kind if language is None else f"{suite.kind}:{language.name}"
@@ -200,7 +204,7 @@ class UnitTests:
             judge = judging(rollout._replace(completion=reference))
             reference = await self.references.seconds(asked, reference, self.boundary, judge)
             failed = reference is None
-        attempt = Attempt(asked._replace(reference_s=reference), self.boundary, reference_failed=failed)
+        attempt = Limited(asked._replace(reference_s=reference), self.boundary, reference_failed=failed)
         return await attempt.judged(judging(rollout), context.limiter, context)
 
     async def judge_one(
@@ -283,8 +287,6 @@ class UnitTests:
         given: dict[str, Any] = {"limits": self.limits, "context": context, "paying": self._paying}
         if language is None:
             return await run_pairs(self.boundary, Built(Program("program", code)), suite, **given)
-        if (fault := await self.proofs.fault(self.boundary, language, self.limits)) is not None:
-            raise RunStoppedError(str(unusable(language, fault)))
         built = await build(self.boundary, language, code, **given)
         return built if isinstance(built, Scored) else await run_pairs(self.boundary, built, suite, **given)
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final
 
 from steelyard.errors import RefusedError
@@ -93,6 +94,8 @@ def _cpp(name: str, standard: str, *aliases: str) -> Language:
 _YEARS: Final = ("11", "14", "17", "20", "23")
 _JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
+_BFD: Final = "-Clink-arg=-fuse-ld=bfd"  # rustc's own linker looks for itself in /proc
+
 LANGUAGES: Final = (
     _cpp("cpp", "17", "c++", "cxx", "cc", "g++"),
     *(_cpp(f"cpp{year}", year, f"c++{year}", f"g++{year}") for year in _YEARS),
@@ -109,7 +112,7 @@ LANGUAGES: Final = (
         "main.rs",
         ("./main",),
         'fn main() { println!("hello"); }\n',
-        ("rustc", "--edition=2021", "-O", "-Cstrip=symbols", "-Awarnings", "-o", "main", "main.rs"),
+        ("rustc", "--edition=2021", "-O", "-Cstrip=symbols", "-Awarnings", _BFD, "-o", "main", "main.rs"),
         aliases=("rs", "rust2021"),
     ),
     Language(
@@ -171,6 +174,14 @@ def spoken(word: object, own: Iterable[Language], default: Language | None = Non
         return None
     names = ", ".join(dict.fromkeys(language.name for language in known.values()))
     return Fault(f"language {word!r} has no recipe: python, {names}, or one of your own (docs/languages.md)")
+
+
+def recipes_of(default: Language | None, own: tuple[Language, ...]) -> str:
+    """Tell recipes from others, in a reward's identity; nothing where there is only Python and ours."""
+    if default is None and not own:
+        return ""
+    digest = blake2b(repr((default, own)).encode(), digest_size=6).hexdigest()
+    return f":{default.name if default is not None else 'python'}:{digest}"
 
 
 def own_languages(tables: Mapping[str, Any], where: str) -> tuple[Language, ...]:

@@ -71,7 +71,7 @@ class Metered:
             return await self._boundary.run(program, limits, listen=listen, fresh=fresh, urgent=urgent)
         held = self._held(program.source, limits)
         execution = await self._boundary.run(program, held, listen=listen, fresh=fresh, urgent=urgent)
-        return self._seen(execution, held, limits)
+        return self._seen(program.source, execution, held, limits)
 
     async def check(
         self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
@@ -79,26 +79,30 @@ class Metered:
         """Have a judge check a program."""
         held = self._held(source, limits)
         execution, opinion = await self._boundary.check(source, checks, held, fresh=fresh)
-        return self._seen(execution, held, limits), opinion
+        return self._seen(source, execution, held, limits), opinion
 
     async def close(self) -> None:
         """Leave the boundary as it is: it outlives an attempt."""
 
     def _held(self, source: bytes, limits: Limits) -> Limits:
-        score = getattr(self._boundary, "score", None)
-        self.score = 1.0 if score is None else score(source)
+        self.score = self._scored(source)
         below = self._cpu_s < limits.cpu_s  # what is declared is counted in plain CPU seconds
         self.held_s = min(limits.cpu_s, self._cpu_s * self.score) if below else limits.cpu_s
         return replace(limits, cpu_s=self.held_s)
 
-    def _seen(self, execution: Execution, held: Limits, declared: Limits) -> Execution:
+    def _scored(self, source: bytes) -> float:
+        score = getattr(self._boundary, "score", None)
+        return 1.0 if score is None else score(source)
+
+    def _seen(self, source: bytes, execution: Execution, held: Limits, declared: Limits) -> Execution:
+        self.score = self._scored(source)  # the first slot of its kind has been calibrated only now
         self.used_s = max(self.used_s, (execution.clocks.cpu_s or 0.0) / self.score)
         self.cut = execution.limit == "cpu" and held.cpu_s < declared.cpu_s
         return execution
 
 
-class Attempt:
-    """One attempt of a part at a suite.
+class Limited:
+    """One attempt of a part at a suite, within a limit that is not fixed.
 
     Parameters
     ----------
@@ -213,7 +217,7 @@ class References:
 async def _took(asked: Asked, boundary: Boundary, judge: Judge) -> Seconds | None:
     limiter = _Unbounded()
     with suppress(SuspectError):  # it ran into the wall, or was lost: that is no fault of a candidate's
-        await Attempt(asked, boundary).judged(judge, limiter, Context())
+        await Limited(asked, boundary).judged(judge, limiter, Context())
     return limiter.took_s
 
 

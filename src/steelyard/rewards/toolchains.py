@@ -109,6 +109,10 @@ class Proofs:
     def __init__(self) -> None:
         self._asked: dict[str, asyncio.Task[str | None]] = {}
 
+    def __reduce__(self) -> tuple[type[Proofs], tuple[()]]:
+        """What was shown here says nothing in another process."""
+        return Proofs, ()
+
     async def fault(self, boundary: Boundary, language: Language, limits: Limits) -> str | None:
         """Say why programs in a language cannot be run, or `None`; asked once.
 

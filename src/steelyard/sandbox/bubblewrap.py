@@ -12,6 +12,8 @@ processes together; the facts of `attest` say so.
 
 from __future__ import annotations
 
+from functools import partial
+
 from steelyard.clock import Clock, SystemClock
 from steelyard.sandbox.house import House
 from steelyard.sandbox.warm import Warm
@@ -48,5 +50,5 @@ class Bubblewrap(Warm):
     ) -> None:
         clock = clock or SystemClock()
         super().__init__(
-            "bubblewrap", lambda: House(cgroup, clock), preload=preload, slots=slots, clock=clock
+            "bubblewrap", partial(House, cgroup, clock), preload=preload, slots=slots, clock=clock
         )

@@ -31,6 +31,7 @@ from typing import Any, Final
 from steelyard.errors import RefusedError, SandboxError
 from steelyard.execution import MIB
 from steelyard.sandbox import cgroups, launch, processes
+from steelyard.sandbox.inside import COUNTERS
 from steelyard.sandbox.interior import ETC, SYSTEM, USER, Interior, written
 from steelyard.sandbox.machine import FIRST_USER
 from steelyard.sandbox.machine import run as asked
@@ -117,6 +118,16 @@ class BundleSite:
         return self._places.mode != "none"
 
     @property
+    def emulated(self) -> bool:
+        """Whether the kernel inside is gVisor's."""
+        return self._gvisor
+
+    @property
+    def first_user(self) -> int | None:
+        """From which number on candidates are users; gVisor's are nobody else's."""
+        return USER if self._gvisor else None
+
+    @property
     def packages(self) -> tuple[str, ...]:
         """Where this Python's packages are inside."""
         return tuple(self._furnished().packages)
@@ -133,31 +144,37 @@ class BundleSite:
             self._interior = Interior(folder)
             self._interior.furnish()
             written(folder / PLACES, "".join(f"{path}\n" for path in self._parents()))
+            if self._gvisor:  # where each candidate is another user
+                names = (f"user{uid}:x:{uid}:{uid}::/box/home:/bin/sh" for uid in range(USER, USER + 200))
+                written(folder / "etc" / "passwd", "\n".join(names) + "\n")
             self._root(folder / "root", self._interior)
         return self._interior
 
     def _root(self, root: Path, interior: Interior) -> None:
         """Make the root file system: folders to show things in, and links."""
-        for name in ("usr", "proc", "dev", "etc", "box", "fake-proc", "run", "sys/fs/cgroup", "var"):
-            (root / name).mkdir(parents=True)
+        names = ["usr", "proc", "dev", "etc/alternatives", "box", "fake-proc", "run", "sys/fs/cgroup", "var"]
+        names += [f"counters/{name}" for name in self._places.folders]
+        names += [str(shown).strip("/") for shown in interior.shown]
+        for name in names:
+            (root / name).mkdir(parents=True, exist_ok=True)
         for name in SYSTEM:
             path, shown = Path(name), root / name.strip("/")
             if path.is_symlink():
                 shown.symlink_to(path.readlink())
             elif path.is_dir():
                 shown.mkdir()
-        for shown in interior.shown:
-            (root / str(shown).strip("/")).mkdir(parents=True, exist_ok=True)
         for name in (*ETC, "ld.so.cache"):
             (root / "etc" / name).touch()
-        (root / "etc" / "alternatives").mkdir()
         if self._gvisor:
             (root / "tmp").mkdir()
-            return
+        else:
+            self._furnish_for_runc(root, interior.folder / "dev")
+
+    def _furnish_for_runc(self, root: Path, devices: Path) -> None:
+        """Make what a candidate finds as it does behind bubblewrap: its box in place of /tmp and /dev/shm."""
         (root / "tmp").symlink_to("/box/tmp")
         for name in ("box", "run"):  # runc gives what it mounts the mode of what is there
             (root / name).chmod(0o1777)
-        devices = interior.folder / "dev"
         devices.mkdir()
         (devices / "shm").symlink_to("/box/shm")
         for name in _DEVICES:
@@ -169,14 +186,14 @@ class BundleSite:
         number = next(_NUMBERS)
         name = processes.ourselves().named(number)
         bundle = interior.folder / name
-        bundle.mkdir(mode=0o755)
-        (bundle / "config.json").write_text(json.dumps(self._config(command, mould, interior, name, number)))
         argv = [self._path, *self._state(interior), "run", "--bundle", str(bundle), name]
         try:
             cgroup = self._cgroup(name, mould)
+            bundle.mkdir(mode=0o755)
+            told = self._config(command, mould, interior, name, number)
+            (bundle / "config.json").write_text(json.dumps(told))
         except OSError as error:
-            shutil.rmtree(bundle, ignore_errors=True)
-            raise SandboxError(f"sandbox:{self.name}", f"no cgroup can be made: {error}") from error
+            raise SandboxError(f"sandbox:{self.name}", f"no place can be made: {error}") from error
         self._open[name] = cgroup
         config = {
             "parent": os.getpid(),
@@ -253,7 +270,7 @@ class BundleSite:
             *(_memory(place, options) for place, options in self._in_memory(mould)),
             *(
                 {"destination": to, "type": "bind", "source": of, "options": ["rbind", "nosuid", how]}
-                for of, to, how in self._shown(interior)
+                for of, to, how in [*self._shown(interior), *self._counters(name)]
             ),
         ]
         names = list(_CAPABILITIES) if self._gvisor else []
@@ -297,6 +314,17 @@ class BundleSite:
             return [(*place, "ro") for place in places]
         devices = [(f"/dev/{name}", f"/dev/{name}", "rw") for name in _DEVICES]
         return [(*place, "ro") for place in [*places, (str(interior.folder / "dev"), "/dev")]] + devices
+
+    def _counters(self, name: str) -> list[tuple[str, str, str]]:
+        """Where the runner in gVisor reads what the machine has really given."""
+        if not (self._gvisor and self._limited):
+            return []
+        if self._places.mode == "v2":
+            return [(str(self._places.folders["unified"] / name), str(COUNTERS), "ro")]
+        return [
+            (str(folder / name), f"{COUNTERS}/{controller}", "ro")
+            for controller, folder in self._places.folders.items()
+        ]
 
     async def _ended(self, name: str) -> None:
         """End a container: its processes, what the runtime remembers of it, and its bundle."""

@@ -9,14 +9,13 @@ cgroup is made and removed. Where there is none, `Places.reason` and `Places.rem
 
 Version 2 allows no cgroup both processes and controlled children. So whoever is in our own cgroup, this
 process too, moves into a leaf of it, `steelyard-host`, and only if the cgroup was handed to us: it is the
-root of a container's view, or a systemd unit with `Delegate=yes`, or it belongs to our user, or a setting
-named it. Whoever only wants to know asks `detect(dry=True)`, which changes nothing and guesses from rights.
+root of a container's view, a systemd unit with `Delegate=yes`, our user's, or a setting named it. Whoever
+only wants to know asks `detect(dry=True)`, which changes nothing and guesses from rights.
 
 The kernel also counts on a cgroup what a limit above it, or the want of the whole machine, ended in it. Only
 together with a limit of its own that was reached is that the candidate's doing.
 
-Not covered: CPU quotas (the verdict is CPU time, not speed), disk bandwidth, and what a kernel does not
-charge (on version 1 swap where `memory.memsw` is missing).
+Not covered: CPU quotas, disk bandwidth, and what a kernel does not charge.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _remedy() -> str:
 
 
 def _hierarchies(proc: Path, path: str | None) -> Iterator[tuple[str, Path]]:
-    """Yield each controller with the folder of our own cgroup, and `unified` for version 2."""
+    """Yield controllers with the folder of our own cgroup, `unified` for version 2."""
     ours: dict[str, str] = {}
     for line in (proc / "cgroup").read_text("utf-8").splitlines():
         _, controllers, where = line.split(":", 2)
@@ -195,9 +194,6 @@ def _tried(folder: Path, *, dry: bool) -> str:
     except OSError as error:
         return f"no cgroup can be made in {folder}: {error.strerror}"
     return ""
-
-
-# --- a slot's cgroups
 
 
 class _Files(NamedTuple):
@@ -426,12 +422,7 @@ def make(places: Places, name: str, *, memory_bytes: int, processes: int) -> Cgr
 def remove_all(cgroups: Iterable[Cgroup], within_s: Seconds) -> bool:
     """Kill all that runs in them, and remove them, under one deadline; return whether all are gone.
 
-    Parameters
-    ----------
-    cgroups
-        Which; what is left of them a sweep finds.
-    within_s
-        How long it may take for all together.
+    What is left of them a sweep finds.
     """
     folders: list[Path] = []
     for cgroup in cgroups:

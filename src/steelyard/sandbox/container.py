@@ -6,10 +6,10 @@ comes over standard input. The container's command must be root (without most of
 for the runner makes each candidate a user of its own; anybody else would need user namespaces inside, which
 Docker and Podman forbid.
 
-Covers what the container does: the file system is the image's, the network is none, processes and users are
-the container's own; and what the runner does in it: a user of no rights for each candidate, a list of system
-calls, landlock where the kernel has it, limits of each process, CPU and idle time, nothing left behind by one
-candidate for the next.
+Covers what the container does: the file system is the image's, of which a candidate can write nothing that
+lasts, the network is none, processes and users are the container's own; and what the runner does in it: a
+user of no rights for each candidate, a list of system calls, landlock where the kernel has it, limits of each
+process, CPU and idle time, nothing left behind by one candidate for the next.
 
 Does not cover: faults of the machine's kernel; side channels; the time of day; other processes of the
 container can be seen, though not touched; the runner shares the container's memory with its candidate, so a
@@ -64,7 +64,7 @@ def container_command(program: str, image: str, options: Sequence[str] = ()) -> 
     memory = [word for place in ("/run", "/tmp", "/box") for word in ("--tmpfs", f"{place}:{_tmpfs(place)}")]  # noqa: S108
     return [
         program, "run", "--rm", "--interactive", "--name", "{name}", "--network", "none", "--user", "0",
-        "--read-only", *memory, "--cap-drop", "ALL", *rights, "--security-opt", "no-new-privileges",
+        *memory, "--cap-drop", "ALL", *rights, "--security-opt", "no-new-privileges",
         "--memory", "{memory_bytes}", "--memory-swap", "{memory_bytes}", "--pids-limit", "{processes}",
         *options, image,
     ]  # fmt: skip

@@ -1,8 +1,12 @@
 """The house of a runner: slots inside a container, which is the wall towards the machine.
 
 Root makes each guest a user of its own (`guest/users.py`); anybody else needs user namespaces inside the
-container, and the folders that a bundle of ours has. What a guest uses is read from /proc; how many of its
-processes were ended for want of memory from the container's cgroup, where it can be seen.
+container, and the folders that a bundle of ours has.
+
+What a guest uses is read from /proc, and from the container's cgroup where that can be seen: how many
+processes were ended for want of memory, and CPU time that nobody was left to tell of. gVisor's /proc counts
+CPU time by the clock on the wall while a task may run, so on a machine that is busy it says too much: there
+the cgroup, which counts what the machine really gave, is the bound.
 """
 
 from __future__ import annotations
@@ -23,7 +27,14 @@ from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.slot import Slot
 
 BOX: Final = "/box"
+COUNTERS: Final = Path("/counters")
+"""Where a site shows the container's cgroup, if not where it belongs."""
+
 _FURNISHED: Final = (BOX, "/fake-proc")
+_THE_MACHINES: Final = "pid:[4026531836]"
+"""The first namespace of processes, which has this number on every Linux (PROC_PID_INIT_INO)."""
+
+_DEVICES: Final = frozenset({"null", "zero", "full", "random", "urandom", "tty", "ptmx"})
 _USERS: Final = 100
 _RESERVED: Final = 768 << 20
 """Address space that is no memory, where it is what each process is limited by: stacks, mapped files."""
@@ -40,11 +51,27 @@ class Inside:
         Where guests may import from, if not where this Python has its packages.
     counted
         Whether the container's own limit counts the memory of all processes together.
+    emulated
+        Whether /proc is gVisor's.
     clock
         Time.
+
+    Raises
+    ------
+    RefusedError
+        If there is no container around it, or no folder to be written.
     """
 
-    def __init__(self, *, first_user: int, packages: tuple[str, ...], counted: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        first_user: int,
+        packages: tuple[str, ...],
+        counted: bool,
+        emulated: bool,
+        clock: Clock,
+    ) -> None:
+        _refuse_the_machine_itself()
         self.cores = len(os.sched_getaffinity(0))
         self.proven: dict[str, str] = {}
         self._first = first_user
@@ -52,9 +79,13 @@ class Inside:
         self._packages = list(packages or own)
         self._counted = counted
         self._clock = clock
-        self._container = cgroups.visible()
+        self._emulated = emulated
+        self._container = cgroups.visible(COUNTERS) or cgroups.visible()
         self._own: dict[Slot, frozenset[int]] = {}
         self._box = _box() if os.geteuid() == 0 else None
+        if self._box is not None:
+            _introduce(range(first_user, first_user + 2 * _USERS))
+            _close_devices()
 
     def slot(self, mould: Mould, on_gone: Callable[[Slot], None]) -> Slot:
         """Start a slot; it is not ready yet.
@@ -100,7 +131,9 @@ class Inside:
 
     def usage(self, slot: Slot) -> InsideUsage:
         """What the next guest of a slot uses."""
-        return InsideUsage(slot.pid, self._own.get(slot, frozenset()), self._container)
+        return InsideUsage(
+            slot.pid, self._own.get(slot, frozenset()), self._container, emulated=self._emulated
+        )
 
     def adapt(self, _error: SandboxError) -> bool:
         """There is no other way to make one."""
@@ -142,23 +175,69 @@ def _box() -> str:
     )
 
 
-class InsideUsage:
-    """What one guest uses, as `steelyard.sandbox.watch.Usage` wants it, from /proc."""
+def _refuse_the_machine_itself() -> None:
+    if processes.namespace("pid") == _THE_MACHINES:
+        raise RefusedError(
+            "it was started on the machine itself, and in no container",
+            where="runner",
+            remedy="a command that starts a container, such as docker run --rm -i IMAGE",
+        )
 
-    def __init__(self, pid: int, own: frozenset[int], container: cgroups.Cgroup | None) -> None:
+
+def _close_devices() -> None:
+    """Keep guests from devices that no program needs; gVisor has some of its own."""
+    for device in (*Path("/dev").glob("*"), *Path("/dev/net").glob("*")):
+        if device.is_char_device() and device.name not in _DEVICES:
+            with suppress(OSError):
+                device.chmod(0o600)
+
+
+def _introduce(users: range) -> None:
+    """Give users a name, where /etc can be written: programs ask who they are."""
+    with suppress(OSError), Path("/etc/passwd").open("r+", encoding="utf-8") as file:
+        known = file.read()
+        if f":{users[0]}:" not in known:
+            file.write("".join(f"user{uid}:x:{uid}:{uid}::{BOX}/home:/bin/sh\n" for uid in users))
+
+
+class InsideUsage:
+    """What one guest uses, as `steelyard.sandbox.watch.Usage` wants it."""
+
+    def __init__(
+        self, pid: int, own: frozenset[int], container: cgroups.Cgroup | None, *, emulated: bool
+    ) -> None:
         self._pid = pid
         self._own = own
         self._container = container
+        self._emulated = emulated
         self._times = processes.Times()
         self._last: processes.State | None = None
         self._kills = 0 if container is None else container.oom_kills()
+        self._before_s = self._all_s()
+        self._most_s: Seconds = 0.0
 
     def _tree(self) -> list[int]:
         return [pid for pid in processes.tree(self._pid) if pid not in self._own]
 
+    def _all_s(self) -> Seconds:
+        """CPU seconds of the container, without those of whoever is no guest of this slot."""
+        if self._container is None:
+            return 0.0
+        if self._emulated:
+            return self._container.cpu_s()
+        guests = set(self._tree())
+        return self._container.cpu_s() - processes.used_s(
+            pid for pid in processes.every() if pid not in guests
+        )
+
     def cpu_s(self) -> Seconds:
         """CPU seconds since the guest began."""
-        return self._times.cpu_s(self._tree())
+        seen_s = self._times.cpu_s(self._tree())
+        if self._container is not None:
+            all_s = self._all_s() - self._before_s
+            seen_s = min(seen_s, all_s) if self._emulated else max(seen_s, all_s)
+        self._most_s = max(self._most_s, seen_s)
+        return self._most_s
 
     def active(self) -> bool:
         """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""

@@ -46,7 +46,15 @@ def _bundle(program: str) -> Callable[[str, int | None], Boundary]:
         from steelyard.sandbox.remote import Remote  # noqa: PLC0415
 
         site = BundleSite(program)
-        return Remote(site, python=site.python, packages=site.packages, counted=site.counted, slots=slots)
+        return Remote(
+            site,
+            python=site.python,
+            packages=site.packages,
+            counted=site.counted,
+            emulated=site.emulated,
+            first_user=site.first_user,
+            slots=slots,
+        )
 
     return make
 
@@ -67,7 +75,7 @@ def _modal(_argument: str, slots: int | None) -> Boundary:
     from steelyard.sandbox.remote import Remote  # noqa: PLC0415
 
     slots = slots or MODAL_PLACES
-    return Remote(ModalSite(), counted=False, slots=slots, usual=slots)
+    return Remote(ModalSite(), counted=False, emulated=True, slots=slots, usual=slots)
 
 
 _LIMITS: Final = "CPU, memory, processes, files and output: each has its limit"

@@ -40,6 +40,7 @@ for place in ("/run", "/tmp", "/var/tmp", "/dev/shm", "."):
 else: sys.exit("no folder can be written: give the container a temporary one")
 parcel.extractall(folder)
 os.chmod(folder, 0o755)
+tempfile.tempdir = folder
 sys.path.insert(0, folder)
 from steelyard.sandbox.runner import main
 main()

@@ -129,6 +129,25 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+def namespace(kind: str) -> str | None:
+    """Which namespace of this kind we are in; `None` where the kernel does not say."""
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115 - as it is written
+    except OSError:
+        return None
+
+
+def every() -> list[int]:
+    """Return all processes that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
+
+
+def used_s(pids: Iterable[int]) -> Seconds:
+    """CPU seconds of processes and of whom they have waited for, as far as they live."""
+    stats = (_stat(f"/proc/{pid}") for pid in pids)
+    return sum(sum(map(int, stat[11:15])) for stat in stats if stat is not None) * _TICK_S
+
+
 # --- owners
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -26,9 +25,10 @@ from steelyard.execution import Ended, Execution, Limits
 from steelyard.sandbox import telling
 from steelyard.sandbox.boot import FACTS, unproven
 from steelyard.sandbox.boundary import Checks, Opinion, Program
-from steelyard.sandbox.guest import frames
 from steelyard.sandbox.parcel import command, parcel
+from steelyard.sandbox.place import Place
 from steelyard.sandbox.pool import Making, Mould, Pool, Turns
+from steelyard.sandbox.processes import namespace
 from steelyard.sandbox.site import Line, Site
 from steelyard.sandbox.warm import TRIES, preloaded
 from steelyard.sandbox.watch import SLOW_S
@@ -44,97 +44,9 @@ CLOSE_S: Final = 1.9
 
 _NUMBERS: Final = count(1)
 _USERS_EACH: Final = 256  # two servers of a hundred each
+_LEAST_USER: Final = 1_000
 _USERS_FIRST: Final = 20_000
 _USERS_OF: Final = 170  # of containers that are told apart: ids stay below 65,536, which is what many map
-
-
-class Place:
-    """One slot that is elsewhere.
-
-    Parameters
-    ----------
-    opening
-        Makes its line.
-    on_gone
-        Called once, when it has ended.
-    """
-
-    def __init__(self, opening: Callable[[], Awaitable[Line]], on_gone: Callable[[Place], None]) -> None:
-        self.gone = False
-        self.served = 0
-        self._on_gone = on_gone
-        self._line: Line | None = None
-        self._reader = frames.Reader(telling.LONGEST)
-        self._messages: list[bytes] = []
-        self._opening = asyncio.ensure_future(opening())
-        self.closing: asyncio.Future[None] | None = None
-
-    async def open(self, *, hello: bytes) -> None:
-        """Wait for its line, and send what the runner needs.
-
-        Raises
-        ------
-        SandboxError, RefusedError
-            If there is no place to be had.
-        """
-        self._line = await asyncio.shield(self._opening)
-        await self.send(hello)
-
-    async def send(self, *said: bytes) -> None:
-        """Send messages.
-
-        Raises
-        ------
-        ConnectionError
-            If the line is lost.
-        """
-        if self._line is None or self.gone:
-            raise ConnectionError("the line is closed")
-        try:
-            await self._line.send(b"".join(said))
-        except OSError as error:
-            raise ConnectionError(self._line.said() or str(error) or "nothing can be sent") from error
-
-    async def hear(self) -> tuple[str, dict[str, Any], list[bytes]]:
-        """Wait for the runner's next message.
-
-        Raises
-        ------
-        ConnectionError
-            If the line is lost, or what comes is no message.
-        """
-        while not self._messages:
-            if self._line is None or self.gone:
-                raise ConnectionError("the line is closed")
-            data = await self._line.receive()
-            if not data:
-                raise ConnectionError(f"the runner has ended: {self._line.said() or 'it said nothing'}")
-            try:
-                self._messages += self._reader.feed(data)
-            except ValueError as error:
-                raise ConnectionError(str(error)) from error
-        try:
-            return telling.read(self._messages.pop(0))
-        except ValueError as error:
-            raise ConnectionError(str(error)) from error
-
-    def close(self) -> None:
-        """Begin to end it."""
-        if self.gone:
-            return
-        self.gone = True
-        self.closing = asyncio.ensure_future(self._close())
-        self._on_gone(self)
-
-    async def _close(self) -> None:
-        if not self._opening.done():
-            self._opening.cancel()
-        line: Line | None = None
-        with suppress(Exception, asyncio.CancelledError):
-            line = await self._opening
-        if line is not None:
-            with suppress(Exception):
-                await line.close()
 
 
 class Remote:
@@ -150,6 +62,10 @@ class Remote:
         Where candidates may import from, if not where that interpreter has its packages.
     counted
         Whether a place's own limit counts the memory of all its processes together.
+    emulated
+        Whether the kernel in a place is gVisor's, which counts CPU time in its own way.
+    first_user
+        From which number on candidates are users, where the runner is root; one for each place if not given.
     slots, usual
         How many places there may be, and how many programs run at once when all are quick.
     preload
@@ -170,6 +86,8 @@ class Remote:
         python: str = "python3",
         packages: tuple[str, ...] = (),
         counted: bool = True,
+        emulated: bool = False,
+        first_user: int | None = None,
         slots: int | None = None,
         usual: int | None = None,
         preload: tuple[str, ...] = (),
@@ -180,6 +98,8 @@ class Remote:
         self._command = command(python)
         self._packages = packages
         self._counted = counted
+        self._emulated = emulated
+        self._first_user = first_user
         self._most = slots or 4 * cores
         self._usual = min(usual or 2 * cores, self._most)
         self._preload = tuple(preload)
@@ -280,7 +200,7 @@ class Remote:
 
     def settings(self, number: int) -> bytes:
         """What a runner is told first."""
-        first = _USERS_FIRST + (os.getpid() + number) % _USERS_OF * _USERS_EACH
+        first = self._first_user or _USERS_FIRST + (os.getpid() + number) % _USERS_OF * _USERS_EACH
         return parcel() + telling.message(
             "settings",
             {
@@ -288,6 +208,7 @@ class Remote:
                 "first_user": first,
                 "packages": list(self._packages),
                 "counted": self._counted,
+                "emulated": self._emulated,
                 "preload": list(self._preload),
             },
         )
@@ -384,7 +305,7 @@ class _Open:
         if what != "facts":
             raise SandboxError(name, f"a place said {what!r} at its start: {told}")
         facts = told["facts"]
-        if (fault := _fault(facts)) is not None:
+        if (fault := _shared(facts) or _fault(facts)) is not None:
             raise SandboxError(name, fault)
         self.proven = facts
 
@@ -475,13 +396,22 @@ class _Open:
         await self._remote.site.close()
 
 
+def _shared(facts: Mapping[str, str]) -> str | None:
+    """Say which of our own namespaces a place is in, if it is in one: then nothing was started around it."""
+    for kind in ("pid", "net"):
+        seen = facts.get(f"{kind}_namespace")
+        if seen is None or ((ours := namespace(kind)) is not None and seen == ours):
+            return f"its {kind} namespace is {seen or 'unknown'}, and must be one of its own"
+    return None
+
+
 def _fault(facts: Mapping[str, str]) -> str | None:
     """Say which fact of a place is not as it must be."""
     if facts.get("confined_by") == "namespaces":
         return unproven(facts, {**FACTS, "pid": "1", "proc_processes": "no", "etc_shadow": "no"})
     if facts.get("confined_by") != "users" or not facts.get("uid", "").isdigit():
         return f"its guests are confined by {facts.get('confined_by', 'nothing')!r}"
-    if int(facts["uid"]) < _USERS_FIRST:
+    if int(facts["uid"]) < _LEAST_USER:
         return f"its guests are user {facts['uid']}, and must be one of their own"
     return unproven(facts, FACTS)
 

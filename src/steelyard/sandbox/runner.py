@@ -53,21 +53,14 @@ async def _serve(asked: int, told: int) -> None:
 class _Runner:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
+        self._settings: Mapping[str, Any] = {}
         self._warm: Warm | None = None
         self._task: asyncio.Task[None] | None = None
         self._guest: Guest | None = None
 
     def take(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
         if what == "settings":
-            clock = SystemClock()
-            house = Inside(
-                first_user=told["first_user"],
-                packages=tuple(told["packages"]),
-                counted=told["counted"],
-                clock=clock,
-            )
-            preload = tuple(told["preload"])
-            self._warm = Warm(told["name"], lambda: house, preload=preload, slots=1, judges=1, clock=clock)
+            self._settings = told
         elif what == "enough":
             if self._guest is not None:
                 self._guest.kill()
@@ -79,10 +72,10 @@ class _Runner:
             raise ValueError(f"{what!r} before the last request was answered")
 
     async def _answer(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
-        if self._warm is None:
-            raise ValueError("no settings came first")
         do = {"attest": self._attest, "run": self._run, "check": self._check}[what]
         try:
+            if self._warm is None:
+                self._warm = _opened(self._settings)
             said = await do(self._warm, told, parts)
         except RefusedError as error:
             said = telling.message("refused", {"reason": error.reason, "remedy": error.remedy})
@@ -118,6 +111,19 @@ class _Runner:
     async def close(self) -> None:
         if self._warm is not None:
             await self._warm.close()
+
+
+def _opened(told: Mapping[str, Any]) -> Warm:
+    clock = SystemClock()
+    house = Inside(
+        first_user=told["first_user"],
+        packages=tuple(told["packages"]),
+        counted=told["counted"],
+        emulated=told["emulated"],
+        clock=clock,
+    )
+    preload = tuple(told["preload"])
+    return Warm(told["name"], lambda: house, preload=preload, slots=1, judges=1, clock=clock)
 
 
 def _end_with(task: asyncio.Task[None]) -> None:

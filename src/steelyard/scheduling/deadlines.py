@@ -39,6 +39,9 @@ RULES: Final = ("fixed", "reference", "adaptive")
 WINDOW: Final = 4_096
 """Passes that a quantile is taken over: the last steps with so many."""
 
+REMEMBERED: Final = 65_536
+"""Steps, and tests, that are remembered: the last ones; a service never ends."""
+
 BOUND_WINDOW: Final = 16_384
 """Passes that a bound is taken over: audits are few, and false kills rare."""
 
@@ -93,7 +96,7 @@ class _Passes:
             self._count -= len(self.steps.popleft()[1])
 
     def quantile(self, step: int) -> Seconds | None:
-        """The quantile as a step sees it, if there are enough."""
+        """The quantile as a step sees it, if there are passes enough."""
         known = [one for begun, passes in self.steps if begun <= step for one in passes]
         return quantile(known) if len(known) >= NEEDED else None
 
@@ -155,6 +158,7 @@ class Deadlines:
         self.word = word
         self._seed = seed.to_bytes(8, "big", signed=True)
         self._steps: dict[int | str, _Step] = {}
+        self._begun = 0
         self._tests: dict[tuple[str, str], _Passes] = {}
         self._kinds: dict[tuple[str, str], _Passes] = {}
         self._costs: dict[_Level, _Cost] = {}
@@ -200,7 +204,9 @@ class Deadlines:
     def _begin(self, name: int | str) -> _Step:
         """Begin a step: what was seen up to now is what it knows."""
         self._fold()
-        step = self._steps[name] = _Step(len(self._steps))
+        step = self._steps[name] = _Step(self._begun)
+        self._begun += 1
+        _forget(self._steps)
         step.kinds = {key: passes.quantile(step.number) for key, passes in self._kinds.items()}
         step.bounds = {
             key: (cost.bound(), 1.0 if cost.passes() < ALL_AUDITED else AUDITED)
@@ -210,13 +216,15 @@ class Deadlines:
 
     def _fold(self) -> None:
         """Take what was seen into what is known, in an order that does not tell when it was seen."""
-        number = len(self._steps)
         some: dict[tuple[bool, str, str], list[tuple[Seconds, float]]] = {}
         for part, kind, test, cpu_s, weight in sorted(self._passes):
             some.setdefault((True, part, test), []).append((cpu_s, weight))
             some.setdefault((False, part, kind), []).append((cpu_s, weight))
         for (of_test, part, name), passes in some.items():
-            (self._tests if of_test else self._kinds).setdefault((part, name), _Passes()).add(number, passes)
+            level = self._tests if of_test else self._kinds
+            known = level[part, name] = level.pop((part, name), _Passes())
+            known.add(self._begun, passes)
+        _forget(self._tests)
         for key, seen in self._seen.items():
             self._cost(key).add(seen)
         self._passes, self._seen = [], {}
@@ -293,7 +301,7 @@ class Deadlines:
         found = []
         for (part, level, kind), cost in sorted(self._costs.items()):
             upper, seen = cost.bound(), self._kinds.get((part, kind)) if level == "kind" else None
-            own = None if seen is None else seen.quantile(len(self._steps))
+            own = None if seen is None else seen.quantile(self._begun)
             found.append(
                 Standing(
                     part, level, kind, None if own is None else rule(float("inf"), quantile_s=own),
@@ -302,6 +310,11 @@ class Deadlines:
                 )
             )  # fmt: skip
         return found
+
+
+def _forget(known: dict[Any, Any]) -> None:
+    while len(known) > REMEMBERED:
+        del known[next(iter(known))]
 
 
 def noted(part: str, said: Mapping[str, Any]) -> tuple[Asked, Deadline]:

@@ -55,15 +55,13 @@ def rule(
     return min(declared_s, wanted)
 
 
-def quantile(passes: Iterable[tuple[Seconds, float]], share: float = QUANTILE) -> Seconds:
-    """The smallest of the values at or below which this share of the weight lies.
+def quantile(passes: Iterable[tuple[Seconds, float]]) -> Seconds:
+    """The smallest of the values at or below which 0.99 of the weight lies.
 
     Parameters
     ----------
     passes
         (CPU seconds, weight) of runs that pass, one or more.
-    share
-        Which quantile.
 
     Examples
     --------
@@ -71,7 +69,7 @@ def quantile(passes: Iterable[tuple[Seconds, float]], share: float = QUANTILE) -
     5.0
     """
     ordered = sorted(passes)
-    due = share * math.fsum(weight for _, weight in ordered)
+    due = QUANTILE * math.fsum(weight for _, weight in ordered)
     seen = 0.0
     for value, weight in ordered:
         seen += weight

@@ -176,8 +176,10 @@ async def within(seconds: Seconds, asked: Awaitable[_T]) -> _T:
 def _ended(execution: Execution, words: str = "") -> Came:
     """What came of a program that ended before it had answered."""
     code = ending(execution)
-    how = execution.limit or f"{execution.ended.value} {execution.code if execution.code is not None else ''}"
-    seen = "; ".join(filter(None, (words, how.strip())))
+    clocks, status = execution.clocks, "" if execution.code is None else f" {execution.code}"
+    how = f"{execution.ended.value}{status}" if execution.limit is None else ""
+    spent = f"{clocks.cpu_s or 0:.1f} CPU-s, {clocks.wall_s or 0:.1f} s"
+    seen = "; ".join(filter(None, (words, how, spent)))
     if code is None:
         return Came("wall" if execution.limit == "wall" else "lost", seen, suspect=True)
     return Came("protocol" if code == "no_verdict" and words else code, seen)

@@ -51,7 +51,9 @@ _BESIDE: Final = 4
 _SHORT: Final = 200
 _SHORT_S: Final = 2.0
 _MOST_LANES: Final = 8  # each may hold 512 MB
-_HONEST_CPU_S: Final = 10.0  # their speed is not the point
+_AMPLE_CPU_S: Final = 10.0
+_HONEST_CPU_S: Final = 30.0  # their speed is not the point, nor that of the boundary
+_HONEST_WALLS: Final = 3
 _QUICK_CPU_S: Final = 0.5
 _NUMPY: Final = re.compile(r"^\s*(?:import|from) numpy\b", re.MULTILINE)
 _TRACED: Final = frozenset({"leaving", "others", "sabotage"})
@@ -330,7 +332,7 @@ class _Holding:
         """The honest programs, without those that need NumPy where it is not there."""
         theirs = [one for one in self._programs.honest if _NUMPY.search(one.completion)]
         if theirs:
-            probe = await asking.came(SNIPPET, f"import numpy\n\n{PLAIN}".encode(), self._generous())
+            probe = await asking.came(SNIPPET, f"import numpy\n\n{PLAIN}".encode(), self._ample())
             if probe.code == "load_error" and "numpy" in probe.words:
                 self._left_out = [one.name for one in theirs]
                 return [one for one in self._programs.honest if one not in theirs]
@@ -343,7 +345,7 @@ class _Holding:
         async def lane() -> None:
             nonlocal done
             while done < _SHORT and self._clock.now() < since + _SHORT_S:
-                await asking.came(SNIPPET, PLAIN.encode(), self._generous())
+                await asking.came(SNIPPET, PLAIN.encode(), self._ample())
                 done += 1
 
         await asyncio.gather(*(lane() for _ in range(self._lanes)))
@@ -379,8 +381,8 @@ class _Holding:
 
     # One program
 
-    def _generous(self) -> Limits:
-        return replace(self._limits, cpu_s=_HONEST_CPU_S)
+    def _ample(self) -> Limits:
+        return replace(self._limits, cpu_s=_AMPLE_CPU_S)
 
     async def _came(self, asking: Asking, suite: Suite, source: bytes, limits: Limits) -> Came:
         came = await asking.came(suite, source, limits)
@@ -388,14 +390,15 @@ class _Holding:
         return came
 
     async def _honest(self, number: int, one: Specimen, asking: Asking) -> None:
-        came = await self._came(asking, one.suite, self.host.source(one.completion, number), self._generous())
+        limits = replace(self._limits, cpu_s=_HONEST_CPU_S, wall_s=_HONEST_WALLS * self._limits.wall_s)
+        came = await self._came(asking, one.suite, self.host.source(one.completion, number), limits)
         self._honest_ran.append(one)
         if came.code not in one.comes:
             self._faults[number].append(Fault(one.name, f"{came}; it is right, and must pass"))
 
     async def _other(self, number: int, one: Specimen, asking: Asking) -> None:
         """A program, honest ones beside it if it is a saboteur, and an honest one after it."""
-        limits = replace(self._limits, cpu_s=_QUICK_CPU_S if "cpu" in one.comes else _HONEST_CPU_S)
+        limits = replace(self._limits, cpu_s=_QUICK_CPU_S if "cpu" in one.comes else _AMPLE_CPU_S)
         faults = self._faults[number]
         self._ran.append(one)
         if one.after is not None:
@@ -405,7 +408,7 @@ class _Holding:
         under_way = asyncio.ensure_future(self._came(asking, one.suite, source, limits))
         suite, right = _honest_like(one)
         for _ in range(_BESIDE if one.kind == "sabotage" else 0):
-            beside = await self._came(asking, suite, right, self._generous())
+            beside = await self._came(asking, suite, right, self._ample())
             if beside.code != PASS:
                 faults.append(Fault(one.name, f"an honest program beside it: {beside}"))
             if under_way.done():
@@ -413,7 +416,7 @@ class _Holding:
         came = await under_way
         if came.code not in one.comes:
             faults.append(Fault(one.name, f"{came}; it may end with {', '.join(sorted(one.comes))}"))
-        after = await self._came(asking, suite, right, self._generous())
+        after = await self._came(asking, suite, right, self._ample())
         if after.code != PASS:
             faults.append(Fault(one.name, f"the honest program after it: {after}"))
         if one.kind in _TRACED and (left := await self._still_there(number)):

@@ -34,7 +34,7 @@ shutdown bind listen getsockname getpeername getsockopt fork vfork execve exit w
 truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat link unlink symlink readlink chmod
 fchmod chown fchown lchown umask gettimeofday getrlimit getrusage sysinfo times getuid getgid geteuid
 getegid setpgid getppid getpgrp setsid getgroups getresuid getresgid getpgid getsid capget rt_sigpending
-rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend sigaltstack utime mknod statfs fstatfs getpriority setpriority
+rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend sigaltstack utime mknod statfs fstatfs getpriority
 sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval
 arch_prctl setrlimit gettid getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr tkill time futex
 sched_setaffinity sched_getaffinity epoll_create getdents64 set_tid_address restart_syscall timer_create
@@ -62,6 +62,7 @@ AF_UNIX = 1
 NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 MAP_HUGETLB = 0x40000  # takes from the machine's pool, which no memory cgroup counts
 ASK_PERSONALITY = 0xFFFFFFFF
+SIGN = 1 << 31
 HARMLESS_PRCTL = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39)
 """PDEATHSIG, GET_DUMPABLE, NAME, GET_SECCOMP, CAPBSET_READ, TIMERSLACK, CHILD_SUBREAPER, NO_NEW_PRIVS."""
 HARMLESS_IOCTL = (
@@ -92,6 +93,7 @@ CHECKED: dict[str, tuple[int, str, tuple[int, ...]]] = {
     "ioctl": (1, "one of", HARMLESS_IOCTL),
     "fcntl": (1, "none of", LEASES_AND_NOTICES),
     "personality": (0, "one of", (ASK_PERSONALITY,)),
+    "setpriority": (2, "none of the bits", (SIGN,)),  # a kernel of its own may grant what Linux refuses
 }
 """Calls allowed for some values of one argument: which argument, how it is compared, with what."""
 

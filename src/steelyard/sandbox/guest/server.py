@@ -122,25 +122,27 @@ class _Server:
             return
         descriptors = struct.unpack(f"{len(extra[0][2]) // _INT}i", extra[0][2]) if extra else ()
         given = dict(zip((bit for bit in KINDS if which & bit), descriptors, strict=True))
-        users = self._prepared.users
         try:
-            user = users.next(guest) if users is not None else None
-            pid = confine.clone(self._prepared)
+            self._start(guest, given, cpu_s, probed=kind == PROBE)
         except (confine.SetupError, OSError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             self._tell(NOT_STARTED, guest, getattr(cause, "errno", None) or 0)
-        else:
-            if pid == 0:
-                if self._bell is not None:
-                    _unhung()
-                _guest(self._prepared, given, cpu_s, probed=kind == PROBE)
-            self._guests[guest] = (pid, user)
-            if self._bell is None:
-                watch = os.pidfd_open(pid)
-                self._watches[watch] = guest
-                self._poll.register(watch, select.POLLIN)
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _start(self, guest: int, given: dict[int, int], cpu_s: int, *, probed: bool) -> None:
+        users = self._prepared.users
+        user = users.next(guest) if users is not None else None
+        pid = confine.clone(self._prepared)
+        if pid == 0:
+            if self._bell is not None:
+                _unhung()
+            _guest(self._prepared, given, cpu_s, probed=probed)
+        self._guests[guest] = (pid, user)
+        if self._bell is None:
+            watch = os.pidfd_open(pid)
+            self._watches[watch] = guest
+            self._poll.register(watch, select.POLLIN)
 
     def _end(self, guest: int, watch: int | None = None) -> None:
         if watch is not None:
