@@ -294,13 +294,15 @@ def binomial(rng: random.Random, n: int, p: float) -> int:
         count += 1
 
 
+TAIL_STEPS = 160
 TAILS = {"sigma 0.8": (0.8, 0.8), "sigma 1.5": (0.3, 1.5), "sigma 2": (0.1, 2.0)}
 
 
 def tails(console: Console, repetitions: int) -> None:
     """The whole limiter where right programs have heavier tails than the mix."""
     table = Table("right: lognormal", "steps in force %", "killed %", "truth %", "bound %", "bound held %",
-                  box=None, title=f"the limiter on heavier tails ({repetitions} repetitions)")  # fmt: skip
+                  box=None,
+                  title=f"the limiter on heavier tails ({repetitions} repetitions of {TAIL_STEPS} steps)")  # fmt: skip
     for name, (median_s, sigma) in TAILS.items():
         told = [tail(seed, median_s, sigma) for seed in range(repetitions)]
         truths, bounds = [one[2] for one in told], [one[3] for one in told]
@@ -324,13 +326,13 @@ def tail(seed: int, median_s: float, sigma: float) -> tuple[float, float, float,
         return Program(rng.lognormvariate(math.log(median_s), sigma) if right else math.inf, right)
 
     rule = Ours("adaptive")
-    result = simulate(random.Random(seed), rule, [1] * (20 * GROUPS), draw)
-    in_force = statistics.fmean(rule.limit(step, -1) < DECLARED_S for step in range(20))
+    result = simulate(random.Random(seed), rule, [1] * (TAIL_STEPS * GROUPS), draw)
+    in_force = statistics.fmean(rule.limit(step, -1) < DECLARED_S for step in range(TAIL_STEPS))
     (one,) = [one for one in rule.deadlines.standings() if one.level == "kind"]
     normal = statistics.NormalDist(math.log(median_s), sigma)
     would = normal.cdf(math.log(DECLARED_S))
     proposed = [
-        rule.deadlines.limit(Asked("tests", "table", "-1", step, DECLARED_S)) for step in range(1, 20)
+        rule.deadlines.limit(Asked("tests", "table", "-1", step, DECLARED_S)) for step in range(1, TAIL_STEPS)
     ]
     truth = statistics.fmean(1 - normal.cdf(math.log(said.proposed_s)) / would for said in proposed)
     return in_force, result.killed, truth, one.bound

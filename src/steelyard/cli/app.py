@@ -348,6 +348,14 @@ def show(
 @app.command()
 def doctor(
     *,
+    boundary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Ask this boundary, as docker:IMAGE or modal, not those that need only what is installed. "
+            "Again for several.",
+        ),
+    ] = None,
     conformance: Annotated[
         str | None,
         typer.Option(
@@ -377,7 +385,7 @@ def doctor(
         raise typer.Exit(held(conformance, as_json=as_json, markdown=markdown))
     from steelyard.cli.doctor import run
 
-    raise typer.Exit(run(as_json=as_json))
+    raise typer.Exit(run(as_json=as_json, named=boundary or ()))
 
 
 def _places(

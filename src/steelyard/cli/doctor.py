@@ -7,6 +7,7 @@ says why it does not, and what else is there.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -18,29 +19,17 @@ from rich.table import Table
 from steelyard import __version__
 from steelyard.cli.words import console, plain
 from steelyard.errors import RefusedError, describe
+from steelyard.sandbox import boundary_of
+from steelyard.sandbox.kinds import KINDS
 from steelyard.sandbox.machine import Fact, Machine, survey
 
 HOLDS, NONE_HOLDS = 0, 1
 
 _ATTEST_S: Final = 30.0
+_NAMED_S: Final = 300.0  # its image may have to be fetched
 _HERE: Final = "steelyard doctor"
-_COVERS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
-    "bubblewrap": (
-        (
-            "files: it sees the system and Python, read-only, and a folder of its own that goes with it",
-            "the network: there is none",
-            "processes: it sees its own, and none outlives its verdict",
-            "system calls: those on a list; no capabilities, no other user's rights",
-            "CPU, memory, processes, files and output: each has its limit",
-        ),
-        (
-            "the kernel, which is the host's, with its faults (gVisor or a virtual machine stand before it)",
-            "side channels, and how fast the host's disks and caches are for others",
-        ),
-    ),
-}
-"""What a boundary keeps a candidate from, and what not."""
-
+_PROGRAMS: Final = {"runc": "runc", "gvisor": "runsc"}
+_COUNTED_HERE: Final = frozenset({"bubblewrap", "runc", "gvisor"})
 _NO_CGROUP: Final = (
     "memory and processes of several processes together: without cgroups each process has the whole limit"
 )
@@ -84,21 +73,29 @@ class Found(NamedTuple):
         return not self.reason
 
 
-def run(*, as_json: bool, boundaries: Sequence[Attesting] | None = None, within_s: float = _ATTEST_S) -> int:
+def run(
+    *,
+    as_json: bool,
+    named: Sequence[str] = (),
+    boundaries: Sequence[Attesting] | None = None,
+    within_s: float | None = None,
+) -> int:
     """Ask the machine and each boundary, print what they say, and return the exit code.
 
     Parameters
     ----------
     as_json
         One JSON document instead of words.
+    named
+        Whom to ask, by name; those of ours that need only a program that is there, if none is.
     boundaries
-        Whom to ask; all of ours, if not given.
+        Whom to ask instead.
     within_s
-        How long each has.
+        How long each has, if not half a minute, or five for those that were named.
     """
     machine = survey()
-    asked = _ours() if boundaries is None else boundaries
-    found = asyncio.run(_all(asked, within_s))
+    asked = _ours(named) if boundaries is None else boundaries
+    found = asyncio.run(_all(asked, within_s or (_NAMED_S if named else _ATTEST_S)))
     if as_json:
         document = orjson.dumps(_document(machine, found), option=orjson.OPT_INDENT_2).decode()
         sys.stdout.write(document + "\n")
@@ -107,10 +104,16 @@ def run(*, as_json: bool, boundaries: Sequence[Attesting] | None = None, within_
     return HOLDS if any(one.holds for one in found) else NONE_HOLDS
 
 
-def _ours() -> Sequence[Attesting]:
-    from steelyard.sandbox.bubblewrap import Bubblewrap
+def _ours(named: Sequence[str] = ()) -> Sequence[Attesting]:
+    """Those that were named; else bubblewrap, and whatever needs only a program that is there.
 
-    return [Bubblewrap(slots=1)]
+    Raises
+    ------
+    RefusedError
+        If there is none of that name, or what it needs is not there.
+    """
+    here = [name for name, program in _PROGRAMS.items() if shutil.which(program)]
+    return [boundary_of(name, slots=1) for name in named or ["bubblewrap", *here]]
 
 
 async def _all(boundaries: Sequence[Attesting], within_s: float) -> list[Found]:
@@ -134,9 +137,11 @@ async def _attested(boundary: Attesting, within_s: float) -> Found:
 
 def _covers(machine: Machine, name: str) -> tuple[list[str], list[str]]:
     """What a boundary keeps a candidate from on this machine, and what not."""
-    does, does_not = _COVERS.get(name, ((), ()))
-    without = [_NO_CGROUP] if machine.places.mode == "none" else []
-    return list(does), [*does_not, *without]
+    kind = KINDS.get(name)
+    if kind is None:
+        return [], []
+    without = [_NO_CGROUP] if machine.places.mode == "none" and name in _COUNTED_HERE else []
+    return list(kind.covers), [*kind.lacks, *without]
 
 
 def _next(machine: Machine, found: Sequence[Found]) -> list[str]:
@@ -144,7 +149,7 @@ def _next(machine: Machine, found: Sequence[Found]) -> list[str]:
     refused = [one for one in found if not one.holds]
     if not refused:
         return []
-    steps = [fact.remedy for fact in machine.lacking()]
+    steps = [fact.remedy for fact in machine.lacking() if any(one.name == "bubblewrap" for one in refused)]
     steps = steps or [one.remedy for one in refused if one.remedy and _HERE not in one.remedy]
     return list(dict.fromkeys(steps)) or [
         f"report it, with what `{_HERE} --json` says: nothing seen here explains it"

@@ -251,9 +251,10 @@ def _deadline(said: Mapping[str, Any]) -> str:
     learnt = "as declared" if said["level"] == "declared" else f"from {said['level']}"
     rule = "" if said["cpu_s"] == said["proposed_s"] else f", not yet at {said['proposed_s']:.3g} s"
     failed = f"; its reference {said['reference']}" if "reference" in said else ""
+    step = said["step"] if isinstance(said["step"], str) else f"step from group {said['step']:,} on"
     return (
-        f"{said['cpu_s']:.3g} s of CPU at score 1, {learnt}{rule}, of {said['declared_s']:g} s; step "
-        f"{said['step']}; {said['used_s']:.3g} s used at score {said['score']:.3g}; "
+        f"{said['cpu_s']:.3g} s of CPU at score 1, {learnt}{rule}, of {said['declared_s']:g} s; "
+        f"{step}; {said['used_s']:.3g} s used at score {said['score']:.3g}; "
         f"P(cut | would pass) < {said['bound']:.2%} (95 %){failed}"
     )
 

@@ -196,8 +196,8 @@ def _deadlines(console: Console, summary: Summary) -> None:
         console.print(
             f"CPU deadline of {plain(f'{one.part} {one.kind}')}, learnt from {one.level}: {at}"
             f"{'' if one.in_force else ', not in force'}; P(cut | would pass) < {one.bound:.2%} "
-            f"(95 %, {one.passes:,} passes); {one.cuts:,} cut, {one.audited:,} run again, of which "
-            f"{one.killed:,} pass, {one.dropped:,} not"
+            f"(95 %, {one.passes:,} passes); {one.cuts:,} cut; of {one.audited:,} that were run again "
+            f"{one.killed:,} pass; {one.dropped:,} due and not run"
         )
 
 

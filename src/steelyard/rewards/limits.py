@@ -139,7 +139,7 @@ class Limited:
         passed = scored.code is None
         context.note(self._note(notes, metered, deadline, passed=passed, cut=cut))
         limiter.observe(self._asked, deadline, metered.used_s, passed=passed, cut=cut)
-        return scored if not cut else self._cut(scored, metered)
+        return scored if not cut else self._cut(scored, metered, deadline)
 
     def _note(
         self,
@@ -164,8 +164,11 @@ class Limited:
             seen["allowed"] = {**seen["allowed"], "cpu_s": metered.held_s}
         return seen
 
-    def _cut(self, scored: Scored, metered: Metered) -> Scored:
-        words = f"{scored.reason}; its deadline was {metered.held_s:.3g} CPU-s of {self._asked.declared_s:g}"
+    def _cut(self, scored: Scored, metered: Metered, deadline: Deadline) -> Scored:
+        words = (
+            f"{scored.reason}; its deadline was {metered.held_s:.3g} CPU-s of {self._asked.declared_s:g}, "
+            f"P(cut | would pass) < {deadline.bound:.2%} (95 %)"
+        )
         return replace(scored, code="cpu_adaptive", reason=words)
 
 

@@ -145,7 +145,7 @@ class BundleSite:
             self._interior.furnish()
             written(folder / PLACES, "".join(f"{path}\n" for path in self._parents()))
             if self._gvisor:  # where each candidate is another user
-                names = (f"user{uid}:x:{uid}:{uid}::/box/home:/bin/sh" for uid in range(USER, USER + 200))
+                names = (f"user:x:{uid}:{uid}::/box/home:/bin/sh" for uid in range(USER, USER + 200))
                 written(folder / "etc" / "passwd", "\n".join(names) + "\n")
             self._root(folder / "root", self._interior)
         return self._interior

@@ -197,7 +197,7 @@ def _introduce(users: range) -> None:
     with suppress(OSError), Path("/etc/passwd").open("r+", encoding="utf-8") as file:
         known = file.read()
         if f":{users[0]}:" not in known:
-            file.write("".join(f"user{uid}:x:{uid}:{uid}::{BOX}/home:/bin/sh\n" for uid in users))
+            file.write("".join(f"user:x:{uid}:{uid}::{BOX}/home:/bin/sh\n" for uid in users))
 
 
 class InsideUsage:

@@ -102,22 +102,24 @@ class _Passes:
 
 
 class _Cost:
-    """What one level's deadline cost, or would have: strata by share of audits, step by step."""
+    """What one level's deadline cost, or would have: strata by share of audits, of the last steps."""
 
     def __init__(self) -> None:
-        self.steps: deque[Counter[tuple[float, bool]]] = deque()
         self.counts: Counter[str] = Counter()
+        self._steps: deque[Counter[tuple[float, bool]]] = deque()
+        self._seen: Counter[tuple[float, bool]] = Counter()
 
     def add(self, seen: Counter[tuple[float, bool]]) -> None:
-        self.steps.append(seen)
-        while self.passes() - self.steps[0].total() >= BOUND_WINDOW:
-            self.steps.popleft()
+        self._steps.append(seen)
+        self._seen += seen
+        while self.passes() - self._steps[0].total() >= BOUND_WINDOW:
+            self._seen -= self._steps.popleft()
 
     def passes(self) -> int:
-        return sum(one.total() for one in self.steps)
+        return self._seen.total()
 
     def bound(self) -> float:
-        seen: Counter[tuple[float, bool]] = sum(self.steps, Counter())
+        seen = self._seen
         shares = {share for share, _ in seen}
         return bound([Stratum(share, seen[share, False], seen[share, True]) for share in shares])
 
