@@ -20,7 +20,7 @@ import argparse
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from rich.console import Console
@@ -196,7 +196,7 @@ def simulate(
     return Result(saved / steps, (used + audits) / rollouts, audits / rollouts, killed / passing)
 
 
-def interval(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
+def interval(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
     """The mean of the repetitions, with its 95 % interval."""
     half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     return f"{scale * statistics.fmean(values):.{digits}f} ± {scale * half:.{digits}f}"
@@ -219,7 +219,7 @@ def compared(seed: int, name: str, meetings: list[int]) -> dict[str, tuple[Resul
         "reference": Ours("reference", took),
         "RollPacker, published": Published(),
         "RollPacker, released": Released(took),
-        "known beforehand": Known(),
+        f"known beforehand, {Known().limit(0, 0):.1f} s": Known(),
     }
     return {
         word: (simulate(random.Random(f"{seed} {name}"), rule, meetings, the_mix), rule)
@@ -257,7 +257,15 @@ def comparison(console: Console, repetitions: int) -> None:
                 said,
             )
         console.print(table)
-        console.print()
+        console.print(f"adaptive: {stands([run['adaptive'][1] for run in runs], steps)}\n")
+
+
+def stands(rules: list[Rule], steps: int) -> str:
+    """Since when deadlines of a kind are in force, and where they are in the end."""
+    ours = [rule for rule in rules if isinstance(rule, Ours)]
+    first = [next(at for at in range(steps) if rule.limit(at, -1) < DECLARED_S) for rule in ours]
+    last = [rule.limit(steps, -1) for rule in ours]
+    return f"declared limit in the first {interval(first, 1, 1)} steps, in the end {interval(last)} s"
 
 
 def coverage(console: Console, repetitions: int) -> None:
@@ -302,7 +310,7 @@ def tails(console: Console, repetitions: int) -> None:
     """The whole limiter where right programs have heavier tails than the mix."""
     table = Table("right: lognormal", "steps in force %", "killed %", "truth %", "bound %", "bound held %",
                   box=None,
-                  title=f"the limiter on heavier tails ({repetitions} repetitions of {TAIL_STEPS} steps)")  # fmt: skip
+                  title=f"heavier tails, {TAIL_STEPS} steps ({repetitions} repetitions)")  # fmt: skip
     for name, (median_s, sigma) in TAILS.items():
         told = [tail(seed, median_s, sigma) for seed in range(repetitions)]
         truths, bounds = [one[2] for one in told], [one[3] for one in told]

@@ -107,6 +107,9 @@ async def test_programs_end_as_they_do_everywhere(kind, tmp_path):
         assert (await ran(boundary, BROOD, SHORT)).limit == "cpu"
         sleeps = await ran(boundary, "import time\ntime.sleep(60)", Limits(idle_s=0.3))
         assert (sleeps.ended, sleeps.limit) == (Ended.LIMIT, "idle")
+        assert boundary.score(b"") == 1.0
+        await ran(boundary, "print(1)")
+        assert boundary.score(b"") != 1.0, "once somebody asks, slots spin"
         floods = await ran(boundary, "while True: print('x' * 1000)", Limits(cpu_s=20, output_bytes=MIB))
         assert floods.limit == "output"
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
+from statistics import median
 from typing import Any, Final
 
 from steelyard.clock import Clock, Clocks, Seconds, SystemClock
@@ -25,6 +27,7 @@ from steelyard.execution import Ended, Execution, Limits
 from steelyard.sandbox import telling
 from steelyard.sandbox.boot import FACTS, unproven
 from steelyard.sandbox.boundary import Checks, Opinion, Program
+from steelyard.sandbox.calibration import KEPT
 from steelyard.sandbox.parcel import command, parcel
 from steelyard.sandbox.place import Place
 from steelyard.sandbox.pool import Making, Mould, Pool, Turns
@@ -174,23 +177,33 @@ class Remote:
             replies.append(frame)
             return False
 
+        opened = self._opened()
         told, parts = telling.program_told(program)
         named = preloaded(program.source, self._preload)
-        ask = _Ask("run", told, parts, limits, named, hear)
-        execution, _opinion = await self._opened().ask(ask, fresh=fresh, urgent=urgent)
+        ask = _Ask("run", {**told, "calibrate": opened.calibrating}, parts, limits, named, hear)
+        execution, _opinion = await opened.ask(ask, fresh=fresh, urgent=urgent)
         return replace(execution, replies=tuple(replies)) if replies else execution
 
     async def check(
         self, source: bytes, checks: Checks, limits: Limits, *, fresh: bool = False
     ) -> tuple[Execution, Opinion]:
         """Have a judge process check a candidate: see `steelyard.sandbox.boundary.Boundary`."""
+        opened = self._opened()
         told, parts = telling.checks_told(source, checks)
         named = preloaded(source + checks.source, self._preload)
+        told |= {"calibrate": opened.calibrating}
         ask = _Ask("check", told, parts, limits, named, lambda _frame: False)
-        execution, opinion = await self._opened().ask(ask, fresh=fresh, urgent=False)
+        execution, opinion = await opened.ask(ask, fresh=fresh, urgent=False)
         if execution.ended is Ended.LOST and opinion == Opinion():
             opinion = Opinion(lost="its place was lost")
         return execution, opinion
+
+    def score(self, source: bytes) -> float:
+        """What a CPU second of this source's places is worth, as `steelyard.sandbox.calibration` has it."""
+        opened = self._opened()
+        opened.calibrating = True
+        scores = opened.scores.get(preloaded(source, self._preload))
+        return median(scores) if scores else 1.0
 
     async def close(self) -> None:
         """End everything, within two seconds."""
@@ -251,6 +264,8 @@ class _Open:
     def __init__(self, remote: Remote, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.proven: Mapping[str, str] = {}
+        self.calibrating = False
+        self.scores: dict[str, deque[float]] = {}  # the last of each kind of place, by what it has imported
         self._remote = remote
         self._clock = remote.clock
         usual, most = remote.limits()
@@ -354,6 +369,9 @@ class _Open:
         try:
             what, told, parts = await self._answer(place, ask)
             if what == "ended":
+                if (score := told.pop("score", None)) is not None:
+                    kept = self.scores.setdefault(ask.mould.preload, deque(maxlen=KEPT))
+                    kept.append(float(score))
                 execution, opinion = telling.execution_read(told, parts)
                 sound = execution.ended is not Ended.LOST and opinion.lost is None
                 clocks = _clocks(execution.clocks, began - asked, self._clock.now() - began)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from steelyard.clock import SystemClock
@@ -98,19 +98,29 @@ class _Runner:
             self._guest = guest
 
         program = telling.program_read(told, parts)
+        score = _scoring(warm, program.source, told)
         execution = await warm.run(program, Limits(**told["limits"]), listen=listen, given_to=given_to)
         said, written = telling.execution_told(execution)
-        return telling.message("ended", said, *written)
+        return telling.message("ended", {**said, **score()}, *written)
 
     async def _check(self, warm: Warm, told: Mapping[str, Any], parts: list[bytes]) -> bytes:
         source, checks = telling.checks_read(told, parts)
+        score = _scoring(warm, source + checks.source, told)
         execution, opinion = await warm.check(source, checks, Limits(**told["limits"]))
         said, written = telling.execution_told(execution, opinion)
-        return telling.message("ended", said, *written)
+        return telling.message("ended", {**said, **score()}, *written)
 
     async def close(self) -> None:
         if self._warm is not None:
             await self._warm.close()
+
+
+def _scoring(warm: Warm, source: bytes, told: Mapping[str, Any]) -> Callable[[], dict[str, float]]:
+    """Ask for a calibration, if the host did; what it then is goes with the answer."""
+    if not told.get("calibrate"):
+        return dict
+    warm.score(source)  # from now on slots spin
+    return lambda: {"score": warm.score(source)}
 
 
 def _opened(told: Mapping[str, Any]) -> Warm:

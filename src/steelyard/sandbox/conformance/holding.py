@@ -55,6 +55,9 @@ _AMPLE_CPU_S: Final = 10.0
 _HONEST_CPU_S: Final = 30.0  # their speed is not the point, nor that of the boundary
 _HONEST_WALLS: Final = 3
 _QUICK_CPU_S: Final = 0.5
+_FILLING: Final = frozenset({"memory", "disk"})
+_SOONER: Final = frozenset({"cpu", "wall_reproduced"})
+"""Limits that whoever fills something up may reach first, where a kernel takes long to give it."""
 _NUMPY: Final = re.compile(r"^\s*(?:import|from) numpy\b", re.MULTILINE)
 _TRACED: Final = frozenset({"leaving", "others", "sabotage"})
 
@@ -414,8 +417,9 @@ class _Holding:
             if under_way.done():
                 break
         came = await under_way
-        if came.code not in one.comes:
-            faults.append(Fault(one.name, f"{came}; it may end with {', '.join(sorted(one.comes))}"))
+        ends = one.comes | (_SOONER if one.kind in _FILLING else set())
+        if came.code not in ends:
+            faults.append(Fault(one.name, f"{came}; it may end with {', '.join(sorted(ends))}"))
         after = await self._came(asking, suite, right, self._ample())
         if after.code != PASS:
             faults.append(Fault(one.name, f"the honest program after it: {after}"))
