@@ -6,8 +6,9 @@ in 16 groups of 8, a group for each test; tests are met once or five times. Besi
 as published (`min(max(2 s, 1.5 x longest correct run so far), 30 s)` for each test, known from its earlier
 meetings) and as released (`min(max(2 x reference, 2 s), 30 s) + 10 s`, the reference a right run).
 
-A training step waits at its barrier for the slowest rollout: what a rule saves is how much sooner that one
-ends, from the first step on. Beside it the CPU seconds of a rollout, audits among them. The last rule is the
+A training step waits at its barrier for the slowest rollout, a second for each CPU second: what a rule saves
+is how much sooner that one ends, from the first step on. Beside it the CPU seconds of a rollout, audits among
+them. The last rule is the
 shortest deadline that kills at most 0.5 %, had somebody known it. Then the bound on its own and the whole
 limiter on heavier tails, each against the truth that the simulation knows. Intervals: 95 % over the
 repetitions.

@@ -147,7 +147,7 @@ class TestHeld:
         assert codes == [None] * 7 + ["cpu_adaptive"]
         last = totals(said[2])[7]
         assert (last.value, last.integrity) == (0.0, "isolated")
-        assert "its deadline was 2 CPU-s of 10" in last.reason
+        assert "its deadline was 2 CPU-s of 10, P(cut | would pass) < 0.49% (95 %)" in last.reason
 
     def test_a_kind_of_suite_of_its_own_is_not_cut(self):
         said, _ = learnt([step_of(4, [5.0], tests=JUDGED)], limiter=taught())
@@ -327,6 +327,7 @@ def test_behind_a_boundary_a_hanging_program_is_cut_there_and_the_record_shows_w
     assert (right.value, spinning.code) == (1.0, "cpu_adaptive")
     shown = capsys.readouterr().out
     assert "2 s of CPU at score 1, from reference, of 30 s" in " ".join(shown.split())
+    assert "step from group 0 on; " in " ".join(shown.split())
     assert "P(cut | would pass) < 100.00% (95 %)" in " ".join(shown.split())
 
 

@@ -17,7 +17,8 @@ from steelyard.sandbox import usage
 from steelyard.sandbox.cgroups import Cgroup, Places, detect, make
 from steelyard.sandbox.ends import execution
 from steelyard.sandbox.processes import State, ourselves
-from steelyard.sandbox.usage import PROBATION_S, SlotUsage
+from steelyard.sandbox.usage import SlotUsage
+from steelyard.sandbox.watch import PROBATION_S
 from steelyard.testing import FakeClock
 
 MIB = 1 << 20

@@ -185,6 +185,18 @@ class TestInForce:
         assert told.cpu_s == DECLARED
         assert told.bound > ACCEPTED
 
+    def test_kills_that_are_long_ago_are_forgotten(self, monkeypatch):
+        monkeypatch.setattr("steelyard.scheduling.deadlines.BOUND_WINDOW", 1_000)
+        deadlines = in_force((1.0,))
+        for number in range(8):
+            one = asked(str(number), "c")
+            deadline = deadlines.limit(one)
+            again = deadline._replace(cpu_s=DECLARED, proposed_s=deadline.cpu_s, audit=True)
+            deadlines.audited(one, again, 5.0, passed=True)
+        shown(deadlines, "d", [1.0] * 1_000, test="d")
+        assert deadlines.limit(asked("new", "d")).bound > ACCEPTED
+        assert deadlines.limit(asked("new", "e")).bound == bound([Stratum(1.0, 1_000, 0)])
+
     def test_hangs_alone_change_nothing(self):
         deadlines = in_force((1.0,))
         for number in range(300):

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Final
@@ -116,6 +117,7 @@ class CommandSite:
             end = [command[0], "rm", "--force", "{name}"]
         self._end = list(end or ())
         self._open: set[str] = set()
+        self._folder: str | None = None
 
     @property
     def identity(self) -> str:
@@ -138,11 +140,14 @@ class CommandSite:
             "file_bytes": str(mould.file_bytes + 16 * MIB),
         }
         self._open.add(name)
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix=ourselves().named(""))
 
         async def end() -> None:
             await self._ended(name)
 
-        return await ProcessLine.start([*_filled(self._command, words), *command], end)
+        argv = [*_filled(self._command, words), *command]
+        return await ProcessLine.start(argv, end, self._folder)  # conmon notes there that memory was short
 
     async def _ended(self, name: str) -> None:
         if name in self._open:
@@ -154,6 +159,9 @@ class CommandSite:
         """End whatever is left."""
         for name in list(self._open):
             await self._ended(name)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
 
 def _filled(command: Sequence[str], words: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from steelyard.clock import Seconds
@@ -47,9 +47,9 @@ class ProcessLine:
         cls,
         command: Sequence[str],
         end: Callable[[], Awaitable[None]],
-        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
     ) -> ProcessLine:
-        """Start a command.
+        """Start a command, in a folder of its own if one is said: some leave notes where they stand.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class ProcessLine:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                env=None if environment is None else dict(environment),
+                cwd=folder,
             )
         except OSError as error:
             os.close(errors)
@@ -90,7 +90,7 @@ class ProcessLine:
             return ""
         size = os.fstat(self._errors).st_size
         text = os.pread(self._errors, _SAID, max(0, size - _SAID)).decode(errors="replace").strip()
-        return "; ".join(line.strip() for line in text.splitlines()[-3:])
+        return "; ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
     async def close(self) -> None:
         """End it: see `Line`."""
