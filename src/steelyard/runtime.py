@@ -13,7 +13,7 @@ import asyncio
 import os
 import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from itertools import count
 from types import TracebackType
 from typing import Final, Self, cast
@@ -40,14 +40,13 @@ from steelyard.outcome import (
     is_sharing,
 )
 from steelyard.rewards import FunctionReward, Recipe
-from steelyard.rewards.limits import FIXED
 from steelyard.rewards.own import refuse_unreachable
 from steelyard.rewards.serving import Served, refuse_in_worker, serve
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
 from steelyard.scheduling.audits import CLOSE_S, Audits
 from steelyard.scheduling.calls import CANARY_S, ask_canary
-from steelyard.scheduling.deadlines import Deadlines, Standing
+from steelyard.scheduling.deadlines import FIXED, Deadlines, Standing
 from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
 from steelyard.workers import Failure as Ended
 
@@ -69,6 +68,10 @@ PLACES: Final = 64
 
 class Runtime:
     """Scores groups by a recipe.
+
+    A training loop keeps it open (`async with`). Otherwise each call of `score` starts worker processes of
+    its own; where a CPU limit is learnt, it also waits up to 10 s for audits at its end, and ends the
+    boundary.
 
     Parameters
     ----------
@@ -175,14 +178,18 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Finish audits, and end the processes."""
-        for audits in self._audits.values():
-            await audits.close(CLOSE_S if kind is None else 0.0)
-        if self._ledger is not None and self._run is not None and kind is None:
-            ids = count(self._ledger.next_attempt(self._run))
-            self._ledger.leave(self._run, attempts=self._audited(ids))
+        """Finish audits, and end the processes, whatever happens meanwhile."""
         callers, self._callers = self._callers or {}, None
-        await asyncio.gather(*(caller.close() for caller in callers.values()))
+        async with AsyncExitStack() as closing:
+            for caller in callers.values():
+                closing.push_async_callback(caller.close)
+            for audits in self._audits.values():
+                closing.push_async_callback(audits.close, 0.0)
+            for audits in self._audits.values():
+                await audits.close(CLOSE_S if kind is None else 0.0)
+            if self._ledger is not None and self._run is not None and kind is None:
+                ids = count(self._ledger.next_attempt(self._run))
+                self._ledger.leave(self._run, attempts=self._audited(ids))
 
     async def score(self, groups: Iterable[Group]) -> AsyncGenerator[ScoredGroup]:
         """Judge groups; yield each when its last rollout is judged.

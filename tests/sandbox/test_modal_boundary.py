@@ -85,7 +85,8 @@ async def on_modal(modal, python, *, slots=2, **settings):
     """A boundary of Modal's; afterwards nothing of it is left."""
     path, packages = python
     site = ModalSite(**settings)
-    boundary = Remote(site, python=path, packages=packages, counted=False, slots=slots, usual=slots)
+    site.traits = site.traits._replace(python=path, packages=packages, emulated=False)
+    boundary = Remote(site, slots=slots, usual=slots)
     try:
         yield boundary
     finally:

@@ -27,6 +27,7 @@ from steelyard.sandbox.interior import SYSTEM, Interior
 from steelyard.sandbox.kinds import KINDS
 from steelyard.sandbox.parcel import command, parcel
 from steelyard.sandbox.remote import Remote
+from steelyard.sandbox.site import Traits
 
 PODMAN = ("podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs")
 KINDS_HERE = [
@@ -65,8 +66,9 @@ def of_podman(folder, slots):
     options = ["--ulimit", "nofile=2048:2048", "--ulimit", "nproc=4096:4096"]
     options += [word for of, to in shown for word in ("--volume", f"{of}:{to}:ro")]
     prefix = [*PODMAN, *container_command("podman", str(root), [*options, "--rootfs"])[1:]]
-    site = CommandSite(prefix, name="podman", end=[*PODMAN, "rm", "--force", "{name}"])
-    return Remote(site, python=interior.python, packages=tuple(interior.packages), slots=slots)
+    traits = Traits(python=interior.python, packages=tuple(interior.packages))
+    site = CommandSite(prefix, name="podman", end=[*PODMAN, "rm", "--force", "{name}"], traits=traits)
+    return Remote(site, slots=slots)
 
 
 @asynccontextmanager
@@ -180,7 +182,7 @@ async def test_memory_is_counted_by_the_container_and_named(tmp_path):
 @in_a_loop
 async def test_a_container_that_is_killed_under_its_program_is_lost_and_replaced():
     site = BundleSite("runc")
-    boundary = Remote(site, python=site.python, packages=site.packages, slots=1)
+    boundary = Remote(site, slots=1)
     try:
         await boundary.attest()
         running = asyncio.ensure_future(
@@ -284,7 +286,7 @@ class TestACommandAsABoundary:
 
     @in_a_loop
     async def test_one_that_starts_no_container_runs_nothing_here(self):
-        boundary = Remote(CommandSite(["env"]), python=sys.executable)
+        boundary = Remote(CommandSite(["env"], traits=Traits(python=sys.executable)))
         with pytest.raises(RefusedError, match="in no container"):
             await boundary.attest()
 

@@ -13,6 +13,7 @@ from steelyard.sandbox import Checks, Program, remote, telling
 from steelyard.sandbox.boot import FACTS
 from steelyard.sandbox.guest import frames
 from steelyard.sandbox.remote import Remote
+from steelyard.sandbox.site import Traits
 
 PROVEN = {**FACTS, "confined_by": "users", "uid": "20000", "descriptors": "0 1 2 7"}
 PROVEN |= {"pid_namespace": "pid:[1]", "net_namespace": "net:[2]"}
@@ -67,7 +68,7 @@ class ScriptedLine:
 
 
 class ScriptedSite:
-    name, identity = "scripted", "scripted/1"
+    name, identity, traits = "scripted", "scripted/1", Traits()
 
     def __init__(self, *scripts, attests=True, facts=PROVEN):
         self.scripts, self.attests, self.facts_inside = list(scripts), attests, facts

@@ -28,7 +28,7 @@ from steelyard.rewards.evidence import judged_check
 from steelyard.rewards.facts import COOPERATIVE, ISOLATED, Paying, suspect, tell
 from steelyard.rewards.hearing import TableHearing, report_in
 from steelyard.rewards.languages import Language, own_languages, recipes_of, spoken
-from steelyard.rewards.limits import FIXED, WORDS, Judge, Limited, References, wrong_reference
+from steelyard.rewards.limits import Judge, Limited, References, wrong_reference
 from steelyard.rewards.pairs import run_pairs
 from steelyard.rewards.suites import Fault, Suite, Table, compile_suite, encode_calls
 from steelyard.rewards.suites.extract import Failure as NoSource
@@ -36,6 +36,7 @@ from steelyard.rewards.suites.extract import source_of
 from steelyard.rewards.toolchains import Built, Proofs, build, unusable
 from steelyard.rollout import Rollout, Text, final_text
 from steelyard.sandbox import Boundary, Checks, Opinion, Program, boundary_of
+from steelyard.scheduling.deadlines import FIXED, RULES
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = (
@@ -199,12 +200,11 @@ class UnitTests:
         def judging(rollout: Rollout) -> Judge:
             return lambda where, told: replace(self, boundary=where).judge_one(rollout, suite, language, told)
 
-        reference, failed = rollout.columns.get("reference"), False
+        reference, fault = rollout.columns.get("reference"), None
         if isinstance(reference, str):
             judge = judging(rollout._replace(completion=reference))
-            reference = await self.references.seconds(asked, reference, self.boundary, judge)
-            failed = reference is None
-        attempt = Limited(asked._replace(reference_s=reference), self.boundary, reference_failed=failed)
+            reference, fault = await self.references.took(asked, reference, self.boundary, judge)
+        attempt = Limited(asked._replace(reference_s=reference), self.boundary, reference_fault=fault)
         return await attempt.judged(judging(rollout), context.limiter, context)
 
     async def judge_one(
@@ -242,7 +242,8 @@ class UnitTests:
 
     def _read(self, columns: Mapping[str, Any]) -> tuple[Suite, Language | None] | Fault:
         """A row's suite and language; `None` is Python, as it needs no recipe."""
-        language = spoken(columns.get("language"), self.languages, self.language)
+        own = self.languages if self.language is None else (*self.languages, self.language)
+        language = spoken(columns.get("language"), own, self.language)
         suite = self._compiled(columns)
         if isinstance(language, Fault):
             return language
@@ -398,9 +399,9 @@ def _place(boundary: Boundary | str | None, *, cooperative: bool, deadline: str)
             where="reward tests:cooperative",
             remedy="pip install pytest beside steelyard",
         )
-    if deadline not in WORDS:
+    if deadline not in RULES:
         raise RefusedError(
-            f"there is no deadline {deadline!r}", where="reward tests", remedy=f"one of {', '.join(WORDS)}"
+            f"there is no deadline {deadline!r}", where="reward tests", remedy=f"one of {', '.join(RULES)}"
         )
     return boundary_of(boundary)
 

@@ -27,8 +27,8 @@ COMPILING: Final = Limits(cpu_s=10.0, idle_s=5.0, wall_s=60.0, memory_bytes=1_02
 HELLO: Final = "hello\n"
 """What every `hello` writes."""
 
-PYTHON: Final = ("python", "python3", "py", "py3", "python2", "pypy", "pypy3", "pypy364")
-"""Words for what needs no recipe (folded as `Language` says)."""
+PYTHON: Final = ("python", "python3", "py", "py3", "pypy3", "pypy364")
+"""Words for what needs no recipe (folded as `Language` says): Python 3, whatever was to run it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,47 @@ def _cpp(name: str, standard: str, *aliases: str) -> Language:
     )
 
 
+def _c(name: str, standard: str, *aliases: str) -> Language:
+    return Language(
+        name,
+        "main.c",
+        ("./main",),
+        '#include <stdio.h>\nint main(void) { puts("hello"); }\n',
+        ("gcc", f"-std=gnu{standard}", "-O2", "-pipe", "-w", "-DONLINE_JUDGE", "-o", "main", "main.c", "-lm"),
+        aliases=aliases,
+        fences=("c", *(f"c{year}" for year in _C_YEARS)),
+    )
+
+
+def _rust(name: str, edition: str, *aliases: str) -> Language:
+    return Language(
+        name,
+        "main.rs",
+        ("./main",),
+        'fn main() { println!("hello"); }\n',
+        ("rustc", f"--edition={edition}", "-O", "-Cstrip=symbols", "-Awarnings", _BFD, "-o", "main", "main.rs"),
+        aliases=aliases,
+        fences=("rust", "rs"),
+    )
+
+
+def _java(name: str, release: tuple[str, ...] = ()) -> Language:
+    """Of another release than the installed one: its language and library; it is run by what there is."""
+    return Language(
+        name,
+        "Main.java",
+        ("java", *_JVM, "-Xss64m", "-Xmx{memory_mib}m", "-cp", ".", "Main"),
+        'class Main { public static void main(String[] given) { System.out.print("hello\\n"); } }\n',
+        ("javac", *(f"-J{word}" for word in _JVM), *release, "-proc:none", "-nowarn", "-d", ".", "Main.java"),
+        makes="*.class",
+        fences=("java", *(f"java{number}" for number in _RELEASES)),
+    )
+
+
 _YEARS: Final = ("11", "14", "17", "20", "23")
+_C_YEARS: Final = ("99", "11", "17")
+_EDITIONS: Final = ("2015", "2018", "2024")  # and 2021, which is what `rust` means
+_RELEASES: Final = ("8", "11", "17", "21")
 _JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 _BFD: Final = "-Clink-arg=-fuse-ld=bfd"  # rustc's own linker looks for itself in /proc
@@ -99,31 +139,12 @@ _BFD: Final = "-Clink-arg=-fuse-ld=bfd"  # rustc's own linker looks for itself i
 LANGUAGES: Final = (
     _cpp("cpp", "17", "c++", "cxx", "cc", "g++"),
     *(_cpp(f"cpp{year}", year, f"c++{year}", f"g++{year}") for year in _YEARS),
-    Language(
-        "c",
-        "main.c",
-        ("./main",),
-        '#include <stdio.h>\nint main(void) { puts("hello"); }\n',
-        ("gcc", "-std=gnu17", "-O2", "-pipe", "-w", "-DONLINE_JUDGE", "-o", "main", "main.c", "-lm"),
-        aliases=("gcc", "c99", "c11", "c17"),
-    ),
-    Language(
-        "rust",
-        "main.rs",
-        ("./main",),
-        'fn main() { println!("hello"); }\n',
-        ("rustc", "--edition=2021", "-O", "-Cstrip=symbols", "-Awarnings", _BFD, "-o", "main", "main.rs"),
-        aliases=("rs", "rust2021"),
-    ),
-    Language(
-        "java",
-        "Main.java",
-        ("java", *_JVM, "-Xss64m", "-Xmx{memory_mib}m", "-cp", ".", "Main"),
-        'class Main { public static void main(String[] given) { System.out.print("hello\\n"); } }\n',
-        ("javac", *(f"-J{word}" for word in _JVM), "-proc:none", "-nowarn", "-d", ".", "Main.java"),
-        makes="*.class",
-        aliases=("java8", "java11", "java17", "java21"),
-    ),
+    _c("c", "17", "gcc"),
+    *(_c(f"c{year}", year) for year in _C_YEARS),
+    _rust("rust", "2021", "rs", "rust2021"),
+    *(_rust(f"rust{edition}", edition) for edition in _EDITIONS),
+    _java("java"),
+    *(_java(f"java{number}", ("--release", number)) for number in _RELEASES),
     Language(
         "javascript",
         "main.js",

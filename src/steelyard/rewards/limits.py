@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 from steelyard.clock import Seconds
 from steelyard.errors import SandboxError, SuspectError
@@ -19,10 +19,11 @@ from steelyard.execution import Execution, Limits
 from steelyard.outcome import Asked, Context, Deadline, Limiter, Scored
 from steelyard.sandbox import Boundary, Checks, Opinion, Program
 
-FIXED: Final = "fixed"
+REMEMBERED: Final = 16_384
+"""Reference solutions of which it is remembered what they took: those last asked for."""
 
-WORDS: Final = (FIXED, "reference", "adaptive")
-"""Where a CPU limit comes from: as declared; a reference solution; what earlier steps showed as well."""
+FAILS: Final = "fails its own tests"
+LOST: Final = "could not be judged in this step: it was lost, or starved"
 
 Judge = Callable[[Boundary, Context], Awaitable[Scored]]
 """Judges a program in a boundary."""
@@ -110,12 +111,12 @@ class Limited:
         What its limit is asked for.
     boundary
         Where it runs.
-    reference_failed
-        Whether there is a reference solution that does not pass, so that it limits nothing.
+    reference_fault
+        Why the reference solution that there is limits nothing.
     """
 
-    def __init__(self, asked: Asked, boundary: Boundary, *, reference_failed: bool = False) -> None:
-        self._reference_failed = reference_failed
+    def __init__(self, asked: Asked, boundary: Boundary, *, reference_fault: str | None = None) -> None:
+        self._reference_fault = reference_fault
         self._asked = asked
         self._boundary = boundary
 
@@ -156,8 +157,8 @@ class Limited:
         said = {**asked, **deadline._asdict(), "score": metered.score, "used_s": metered.used_s}
         seen: dict[str, Any] = dict(notes[-1]) if notes else {}
         seen["deadline"] = {**said, "passed": passed, "cut": cut}
-        if self._reference_failed:
-            seen["deadline"]["reference"] = "fails its own tests"
+        if self._reference_fault is not None:
+            seen["deadline"]["reference"] = self._reference_fault
         if cut:
             seen["limit"] = "cpu_adaptive"
         if "allowed" in seen and metered.held_s is not None:
@@ -193,35 +194,63 @@ class _Unbounded:
         self.took_s = cpu_s if passed else None
 
 
+class Took(NamedTuple):
+    """What a reference solution took, calibrated, or why it limits nothing."""
+
+    seconds: Seconds | None
+    fault: str | None = None
+
+
 class References:
-    """What reference solutions took: each is run once for its suite, at the declared limit."""
+    """What reference solutions took: each is run once for its suite, at the declared limit.
+
+    One that was lost or starved limits nothing in that step, for all of a group have one limit; in a later
+    one it is run again.
+    """
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, str], asyncio.Task[Seconds | None]] = {}
+        self._asked: dict[tuple[str, str, bytes], tuple[int | str, asyncio.Task[Took]]] = {}
 
-    async def seconds(self, asked: Asked, source: str, boundary: Boundary, judge: Judge) -> Seconds | None:
-        """What a reference took, calibrated; `None` if it does not pass its own tests.
+    def __reduce__(self) -> tuple[type[References], tuple[()]]:
+        """Another process runs them itself."""
+        return References, ()
+
+    async def took(self, asked: Asked, source: str, boundary: Boundary, judge: Judge) -> Took:
+        """What a reference took.
 
         Raises
         ------
         SandboxError
             If it could not be run; it is run again for whoever asks next.
         """
-        key = (asked.test, source)
-        task = self._asked.get(key)
+        key = asked.kind, asked.test, blake2b(source.encode("utf-8", "surrogatepass")).digest()
+        step, task = self._asked.pop(key, (asked.step, None))
         loop = asyncio.get_running_loop()
-        if task is None or (task.done() and (task.cancelled() or task.exception())) or (
-            not task.done() and task.get_loop() is not loop
-        ):  # fmt: skip
-            task = self._asked[key] = loop.create_task(_took(asked, boundary, judge))
+        if task is None or (
+            _is_to_be_repeated(task, same_step=step == asked.step)
+            if task.done()
+            else task.get_loop() is not loop
+        ):
+            step, task = asked.step, loop.create_task(_took(asked, boundary, judge))
+        self._asked[key] = step, task
+        while len(self._asked) > REMEMBERED:
+            del self._asked[next(iter(self._asked))]
         return await asyncio.shield(task)
 
 
-async def _took(asked: Asked, boundary: Boundary, judge: Judge) -> Seconds | None:
+def _is_to_be_repeated(task: asyncio.Task[Took], *, same_step: bool) -> bool:
+    if task.cancelled() or task.exception() is not None:
+        return True
+    return task.result().fault == LOST and not same_step
+
+
+async def _took(asked: Asked, boundary: Boundary, judge: Judge) -> Took:
     limiter = _Unbounded()
-    with suppress(SuspectError):  # it ran into the wall, or was lost: that is no fault of a candidate's
+    try:
         await Limited(asked, boundary).judged(judge, limiter, Context())
-    return limiter.took_s
+    except SuspectError:
+        return Took(None, LOST)
+    return Took(limiter.took_s, FAILS if limiter.took_s is None else None)
 
 
 def wrong_reference(reference: object) -> str | None:

@@ -9,10 +9,10 @@ by namespaces, seccomp and landlock, as behind bubblewrap. It talks to the machi
 `runsc`: the runner is root inside gVisor's own kernel, and each candidate a user of its own there, in its own
 namespace of processes, behind the same filter. The machine's kernel sees few calls, and those are gVisor's.
 
-Memory is limited for the container as a whole where cgroups can be made, and for each process where not, and
-with `runsc`. Does not cover: with `runc` faults of the machine's kernel; with `runsc` the number of files;
-with both side channels, the time of day, and starvation by the machine, which cannot be told from inside and
-stays suspect.
+Memory is limited for the container as a whole, and with `runsc` for each process besides; `runsc` does
+without cgroups, too, `runc` does not. Both need root. Does not cover: with `runc` faults of the machine's
+kernel; with `runsc` the number of files; with both side channels, the time of day, and starvation by the
+machine, which cannot be told from inside and stays suspect.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.execution import MIB
 from steelyard.sandbox import cgroups, launch, processes
 from steelyard.sandbox.inside import COUNTERS
-from steelyard.sandbox.interior import ETC, SYSTEM, USER, Interior, written
-from steelyard.sandbox.machine import FIRST_USER
+from steelyard.sandbox.interior import ETC, SYSTEM, USER, Interior, javas, written
+from steelyard.sandbox.machine import FIRST_USER, USERS
 from steelyard.sandbox.machine import run as asked
 from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.process import ProcessLine, ran
-from steelyard.sandbox.site import Line
+from steelyard.sandbox.site import Line, Traits
 from steelyard.sandbox.sweep import PLACES, sweep
 
 _USERS: Final = 65_536
-_BESIDE: Final = 512 * MIB
+_BLOCKS: Final = 3_800  # of users, from where bubblewrap's end to the last that there are
+_BESIDE: Final = 1_024 * MIB
 """Memory of a container beside its candidate's: the runner, two fork servers, a judge, gVisor's own."""
+_PROCESSES: Final = 64
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _ENDS_S: Final = 1.5
 _CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -52,13 +54,6 @@ _CAPABILITIES: Final = tuple(
     f"CAP_{name}" for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_ADMIN")
 )
 _GVISOR: Final = ("--network=none", "--platform={platform}", "--ignore-cgroups")
-_COUNTERS: Final = {
-    "destination": "/sys/fs/cgroup",
-    "type": "cgroup",
-    "source": "cgroup",
-    "options": ["ro", "nosuid", "noexec", "nodev"],
-}
-"""Where the runner reads whether the kernel ended somebody for want of memory."""
 _INSTALL: Final = {"runc": "apt-get install runc", "runsc": "apt-get install runsc, or gvisor.dev's package"}
 _NUMBERS: Final = count(1)
 
@@ -88,12 +83,27 @@ class BundleSite:
                 f"there is no {program}", where=f"boundary {program}", remedy=_INSTALL.get(program, "")
             )
         self.name = "gvisor" if program == "runsc" else program
+        if os.geteuid() != 0:
+            raise RefusedError(
+                f"{program} is started by root here, and we are user {os.geteuid()}",
+                where=f"boundary {self.name}",
+                remedy="run as root, or take bubblewrap, which needs no rights",
+            )
         self.identity = f"{self.name}/1"
         self._program = program
         self._path = path
         self._gvisor = program == "runsc"
         self._options = [option.format(platform=platform) for option in _GVISOR] if self._gvisor else []
         self._places = cgroups.detect(cgroup)
+        if not self._gvisor and self._below() is None:
+            self._places = cgroups.detect("/")
+        if not self._gvisor and (self._places.mode == "none" or self._below() is None):
+            why = self._places.reason or "they have no one place below all hierarchies"
+            raise RefusedError(
+                f"runc needs cgroups, and none can be made: {why}",
+                where="boundary runc",
+                remedy=self._places.remedy or "take bubblewrap",
+            )
         sweep(self._places)
         self._interior: Interior | None = None
         self._open: dict[str, cgroups.Cgroup | None] = {}
@@ -105,37 +115,26 @@ class BundleSite:
         return {self._program: f"{said.splitlines()[0] if said else '?'}, {self._path}", "cgroups": counted}
 
     @property
-    def counted(self) -> bool:
-        """Whether the kernel ends single processes of a container for want of memory, and says so inside.
+    def traits(self) -> Traits:
+        """What its places are like.
 
-        gVisor is one program for it: there each process has its own limit, and the whole is ended beyond.
+        gVisor is one program for the kernel: there each process has its own limit of memory, and the whole is
+        ended beyond.
         """
-        return self._places.mode != "none" and not self._gvisor
+        interior = self._furnished()
+        return Traits(
+            python=interior.python,
+            packages=tuple(interior.packages),
+            counted=not self._gvisor,
+            emulated=self._gvisor,
+            first_user=USER if self._gvisor else None,  # gVisor's users are nobody else's
+            remedy=f"see what {self._program} says by itself; bubblewrap needs no such program",
+        )
 
     @property
     def _limited(self) -> bool:
         """Whether a container lives in a cgroup with limits."""
         return self._places.mode != "none"
-
-    @property
-    def emulated(self) -> bool:
-        """Whether the kernel inside is gVisor's."""
-        return self._gvisor
-
-    @property
-    def first_user(self) -> int | None:
-        """From which number on candidates are users; gVisor's are nobody else's."""
-        return USER if self._gvisor else None
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Where this Python's packages are inside."""
-        return tuple(self._furnished().packages)
-
-    @property
-    def python(self) -> str:
-        """Where this Python is inside."""
-        return self._furnished().python
 
     def _furnished(self) -> Interior:
         if self._interior is None:
@@ -152,7 +151,17 @@ class BundleSite:
 
     def _root(self, root: Path, interior: Interior) -> None:
         """Make the root file system: folders to show things in, and links."""
-        names = ["usr", "proc", "dev", "etc/alternatives", "box", "fake-proc", "run", "sys/fs/cgroup", "var"]
+        names = [
+            "usr",
+            "proc",
+            "dev",
+            *(f"etc/{name}" for name in ("alternatives", *javas())),
+            "box",
+            "fake-proc",
+            "run",
+            "sys/fs/cgroup",
+            "var",
+        ]
         names += [f"counters/{name}" for name in self._places.folders]
         names += [str(shown).strip("/") for shown in interior.shown]
         for name in names:
@@ -188,16 +197,17 @@ class BundleSite:
         bundle = interior.folder / name
         argv = [self._path, *self._state(interior), "run", "--bundle", str(bundle), name]
         try:
-            cgroup = self._cgroup(name, mould)
+            cgroup = self._open[name] = self._cgroup(name, mould)
             bundle.mkdir(mode=0o755)
             told = self._config(command, mould, interior, name, number)
             (bundle / "config.json").write_text(json.dumps(told))
         except OSError as error:
+            await self._ended(name)
             raise SandboxError(f"sandbox:{self.name}", f"no place can be made: {error}") from error
-        self._open[name] = cgroup
+        joined = cgroup is not None and self._gvisor  # runc moves its container by itself
         config = {
             "parent": os.getpid(),
-            "cgroup_procs": [] if cgroup is None else [str(path) for path in cgroup.join_paths],
+            "cgroup_procs": [str(path) for path in cgroup.join_paths] if cgroup and joined else [],
             "oom_score_adj": 500,
             "argv": argv,
         }
@@ -213,40 +223,42 @@ class BundleSite:
             await end()
             raise
 
-    def _below(self) -> str:
-        """Where below each hierarchy of cgroups runc makes its own: beside ours, where that is one place."""
+    def _below(self) -> str | None:
+        """Where our cgroups are below each hierarchy; `None` if that is not one place, which runc needs."""
         if self._places.mode == "v2":
-            return f"/{self._places.folders['unified'].relative_to(_CGROUPS)}".rstrip("/.")
+            return str(self._places.folders["unified"].relative_to(_CGROUPS)).strip("/.")
         below = {
-            str(folder.relative_to(_CGROUPS / name)) if folder.is_relative_to(_CGROUPS / name) else ""
+            str(folder.relative_to(_CGROUPS / name)).strip("/.")
             for name, folder in self._places.folders.items()
+            if folder.is_relative_to(_CGROUPS / name)
         }
-        return f"/{below.pop()}".rstrip("/.") if len(below) == 1 else ""
+        return below.pop() if len(below) == 1 else None
 
     def _parents(self) -> list[Path]:
         """Where cgroups of ours may be: runc makes one in every hierarchy."""
-        below = self._below().strip("/")
-        all_of = [one / below for one in _CGROUPS.iterdir()] if self._places.mode == "v1" else []
+        below = self._below()
+        every = self._places.mode == "v1" and not self._gvisor and below is not None
+        all_of = [one / str(below) for one in _CGROUPS.iterdir()] if every else []
         return list(dict.fromkeys([*self._places.folders.values(), *filter(Path.is_dir, all_of)]))
 
     def _state(self, interior: Interior) -> list[str]:
         return ["--root", str(interior.folder / "state"), *self._options]
 
     def _cgroup(self, name: str, mould: Mould) -> cgroups.Cgroup | None:
-        """The cgroup of everything that gVisor is; runc makes its container's own."""
-        if not (self._gvisor and self._limited):
+        """The cgroup of a container, and of everything that gVisor is."""
+        if not self._limited:
             return None
+        beside = _THREADS + (_THREADS_EACH - 1) * mould.processes if self._gvisor else _PROCESSES
         return cgroups.make(
             self._places,
             name,
             memory_bytes=mould.memory_bytes + _BESIDE,
-            processes=_THREADS + _THREADS_EACH * mould.processes,
+            processes=mould.processes + beside,
         )
 
     def _config(
         self, command: Sequence[str], mould: Mould, interior: Interior, name: str, number: int
     ) -> dict[str, Any]:
-        mapped = not self._gvisor and os.geteuid() == 0
         inner = 0 if self._gvisor else USER
         spaces = ["pid", "ipc", "uts", "mount", "network"] + ["user"] * (not self._gvisor)
         linux: dict[str, Any] = {
@@ -255,18 +267,12 @@ class BundleSite:
             "readonlyPaths": [],
         }
         if not self._gvisor:
-            outer = FIRST_USER + (os.getpid() * 64 + number) % 64 * _USERS if mapped else os.geteuid()
-            ids = [{"containerID": 0 if mapped else inner, "hostID": outer, "size": _USERS if mapped else 1}]
+            block = (os.getpid() * 61 + number) % _BLOCKS  # a process is not its neighbour with one more
+            ids = [{"containerID": 0, "hostID": FIRST_USER + USERS + block * _USERS, "size": _USERS}]
             linux |= {"uidMappings": ids, "gidMappings": ids}
-        if self.counted:
-            linux["cgroupsPath"] = f"{self._below()}/{name}"
-            linux["resources"] = {
-                "memory": {"limit": mould.memory_bytes + _BESIDE},
-                "pids": {"limit": mould.processes + 64},
-            }
+            linux["cgroupsPath"] = "/".join(filter(None, ("", self._below(), name)))
         mounts = [
             {"destination": "/proc", "type": "proc", "source": "proc"},
-            *([_COUNTERS] if self.counted else []),
             *(_memory(place, options) for place, options in self._in_memory(mould)),
             *(
                 {"destination": to, "type": "bind", "source": of, "options": ["rbind", "nosuid", how]}
@@ -308,7 +314,7 @@ class BundleSite:
         ]
         places += [(str(interior.folder / "proc"), "/fake-proc")]
         places += [(str(interior.folder / "etc" / name), f"/etc/{name}") for name in ETC]
-        more = [f"/etc/{name}" for name in ("ld.so.cache", "alternatives")]
+        more = [f"/etc/{name}" for name in ("ld.so.cache", "alternatives", *javas())]
         places += [(name, name) for name in more if Path(name).exists()]
         if self._gvisor:
             return [(*place, "ro") for place in places]
@@ -316,8 +322,8 @@ class BundleSite:
         return [(*place, "ro") for place in [*places, (str(interior.folder / "dev"), "/dev")]] + devices
 
     def _counters(self, name: str) -> list[tuple[str, str, str]]:
-        """Where the runner in gVisor reads what the machine has really given."""
-        if not (self._gvisor and self._limited):
+        """Where the runner reads what the machine has given, and whether memory ran out."""
+        if not self._limited:
             return []
         if self._places.mode == "v2":
             return [(str(self._places.folders["unified"] / name), str(COUNTERS), "ro")]
@@ -331,16 +337,17 @@ class BundleSite:
         if self._interior is None or name not in self._open:
             return
         cgroup = self._open.pop(name)
-        if cgroup is None:
+        if cgroup is not None:
+            cgroup.kill(within_s=0.0)
+        if cgroup is None or not self._gvisor:  # what gVisor leaves is a folder of ours
             await ran([self._path, *self._state(self._interior), "delete", "--force", name], _ENDS_S)
-        else:
+        if cgroup is not None:
             await asyncio.to_thread(cgroup.remove)
         shutil.rmtree(self._interior.folder / name, ignore_errors=True)
 
     async def close(self) -> None:
         """End whatever is left."""
-        for name in list(self._open):
-            await self._ended(name)
+        await asyncio.gather(*(self._ended(name) for name in list(self._open)))
         if self._interior is not None:
             shutil.rmtree(self._interior.folder, ignore_errors=True)
             self._interior = None

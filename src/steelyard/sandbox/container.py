@@ -19,6 +19,7 @@ it may use as a whole, nobody checks.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -33,12 +34,17 @@ from steelyard.sandbox.machine import run as asked
 from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.process import ProcessLine, ran
 from steelyard.sandbox.processes import ourselves
-from steelyard.sandbox.site import Line
+from steelyard.sandbox.site import Line, Traits
 
 ROOT: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 """The rights that root needs inside: to make users, and to end and clear what they leave."""
 
-_BESIDE: Final = 384 * MIB
+BOOT_S: Final = 300.0
+"""How long a container may take to start: its image may have to be fetched."""
+
+_REMEDY: Final = "see what the command says by itself, with python3 --version behind it"
+_BESIDE: Final = 1_024 * MIB
+"""Memory of a container beside its candidate's: the runner, two fork servers, a judge with its tests."""
 _PROCESSES: Final = 64
 _ENDS_S: Final = 1.5
 _NUMBERS: Final = count(1)
@@ -94,6 +100,10 @@ class CommandSite:
     end
         The command that ends the container of that name, whatever its client did; `PROGRAM rm --force {name}`
         if the prefix is one of Docker's or Podman's that names it.
+    traits
+        What its places are like. Memory is counted as a whole if the prefix says `{memory_bytes}`.
+    remedy
+        What to do if none can be made.
 
     Raises
     ------
@@ -102,7 +112,13 @@ class CommandSite:
     """
 
     def __init__(
-        self, command: Sequence[str], *, name: str = "container", end: Sequence[str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "container",
+        end: Sequence[str] | None = None,
+        traits: Traits | None = None,
+        remedy: str = "",
     ) -> None:
         if not command or shutil.which(command[0]) is None:
             program = command[0] if command else "no program"
@@ -116,6 +132,9 @@ class CommandSite:
         if end is None and any("{name}" in word for word in command):
             end = [command[0], "rm", "--force", "{name}"]
         self._end = list(end or ())
+        counted = any("{memory_bytes}" in word for word in command)
+        traits = traits or Traits(boot_s=BOOT_S)
+        self.traits = traits._replace(counted=counted, remedy=remedy or traits.remedy or _REMEDY)
         self._open: set[str] = set()
         self._folder: str | None = None
 
@@ -150,15 +169,15 @@ class CommandSite:
         return await ProcessLine.start(argv, end, self._folder)  # conmon notes there that memory was short
 
     async def _ended(self, name: str) -> None:
+        """End a container; one that could not be ended is tried again at the site's end."""
         if name in self._open:
-            self._open.discard(name)
-            if self._end:
-                await ran(_filled(self._end, {"name": name}), _ENDS_S)
+            status, _said = await ran(_filled(self._end, {"name": name}), _ENDS_S) if self._end else (0, "")
+            if status == 0:
+                self._open.discard(name)
 
     async def close(self) -> None:
         """End whatever is left."""
-        for name in list(self._open):
-            await self._ended(name)
+        await asyncio.gather(*(self._ended(name) for name in self._open))
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

@@ -25,7 +25,7 @@ from steelyard.errors import RefusedError, SandboxError
 from steelyard.sandbox import cgroups, launch, processes
 from steelyard.sandbox.boot import ENVIRONMENT, FACTS, command, settings, unproven
 from steelyard.sandbox.guest.server import NAMESPACES
-from steelyard.sandbox.interior import ETC, GUEST, SYSTEM, USER, Interior, written
+from steelyard.sandbox.interior import ETC, GUEST, SYSTEM, USER, Interior, javas, written
 from steelyard.sandbox.machine import BWRAP_REMEDY, FIRST_USER, USERS, find_bwrap, survey
 from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.slot import Slot
@@ -185,8 +185,7 @@ class House:
         argv += ["--dir", "/etc"]
         for name in ETC:
             argv += ["--ro-bind", f"{folder}/etc/{name}", f"/etc/{name}"]
-        javas = [folder.name for folder in Path("/etc").glob("java-*")]  # where Debian keeps a JVM's settings
-        for name in ("ld.so.cache", "alternatives", *javas):
+        for name in ("ld.so.cache", "alternatives", *javas()):
             argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         argv += ["--dir", "/dev"]
         for name in _DEVICES:

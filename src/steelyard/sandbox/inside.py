@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from steelyard.clock import Clock, Seconds
 from steelyard.errors import RefusedError, SandboxError
-from steelyard.sandbox import cgroups, processes
+from steelyard.sandbox import cgroups, kills, processes
 from steelyard.sandbox.boot import ENVIRONMENT, command, settings
 from steelyard.sandbox.pool import Mould
 from steelyard.sandbox.slot import Slot
@@ -212,7 +212,7 @@ class InsideUsage:
         self._emulated = emulated
         self._times = processes.Times()
         self._last: processes.State | None = None
-        self._kills = 0 if container is None else container.oom_kills()
+        self._kills = kills.Kills(container) if container is not None else None
         self._before_s = self._all_s()
         self._most_s: Seconds = 0.0
 
@@ -259,8 +259,8 @@ class InsideUsage:
         return False
 
     def memory_kills(self) -> int:
-        """How many processes of the container the kernel ended for want of memory since it began."""
-        return 0 if self._container is None else max(0, self._container.oom_kills() - self._kills)
+        """How many processes of the container the kernel ended since its own limit of memory was reached."""
+        return 0 if self._kills is None else self._kills.counted().memory
 
     def peak_bytes(self) -> int | None:
         """Not counted for one guest."""
@@ -270,7 +270,7 @@ class InsideUsage:
         """What else was counted, as evidence."""
         delay_s = self._last.run_delay_s if self._last is not None else None
         counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
-        return counted | {"memory_kills": kills} if (kills := self.memory_kills()) else counted
+        return counted if self._kills is None else counted | self._kills.evidence()
 
     def close(self) -> None:
         """Look no longer."""

@@ -76,6 +76,11 @@ def _shown(tree: Tree, number: int) -> Path:
     return Path(f"/steelyard/tree{number}") if hidden else tree.target
 
 
+def javas() -> list[str]:
+    """Where below /etc Debian keeps the settings of a JVM."""
+    return [folder.name for folder in Path("/etc").glob("java-*")]
+
+
 def written(path: Path, text: str) -> None:
     """Write a file, and its folder where there is none."""
     path.parent.mkdir(exist_ok=True)

@@ -34,6 +34,12 @@ class Kind(NamedTuple):
     argument: str = ""
 
 
+_REMEDIES: Final = {
+    "docker": "start Docker's daemon, or set DOCKER_HOST; docker pull IMAGE if it is the image",
+    "podman": "see what podman run says by itself; podman pull IMAGE if it is the image",
+}
+
+
 def _bubblewrap(_argument: str, slots: int | None) -> Boundary:
     from steelyard.sandbox.bubblewrap import Bubblewrap  # noqa: PLC0415 - what it needs is only there on Linux
 
@@ -45,16 +51,7 @@ def _bundle(program: str) -> Callable[[str, int | None], Boundary]:
         from steelyard.sandbox.bundle import BundleSite  # noqa: PLC0415
         from steelyard.sandbox.remote import Remote  # noqa: PLC0415
 
-        site = BundleSite(program)
-        return Remote(
-            site,
-            python=site.python,
-            packages=site.packages,
-            counted=site.counted,
-            emulated=site.emulated,
-            first_user=site.first_user,
-            slots=slots,
-        )
+        return Remote(BundleSite(program), slots=slots)
 
     return make
 
@@ -64,8 +61,8 @@ def _container(program: str) -> Callable[[str, int | None], Boundary]:
         from steelyard.sandbox.container import CommandSite, container_command, default_image  # noqa: PLC0415
         from steelyard.sandbox.remote import Remote  # noqa: PLC0415
 
-        site = CommandSite(container_command(program, image or default_image()), name=program)
-        return Remote(site, slots=slots)
+        words = container_command(program, image or default_image())
+        return Remote(CommandSite(words, name=program, remedy=_REMEDIES[program]), slots=slots)
 
     return make
 
@@ -75,7 +72,7 @@ def _modal(_argument: str, slots: int | None) -> Boundary:
     from steelyard.sandbox.remote import Remote  # noqa: PLC0415
 
     slots = slots or MODAL_PLACES
-    return Remote(ModalSite(), counted=False, emulated=True, slots=slots, usual=slots)
+    return Remote(ModalSite(), slots=slots, usual=slots)
 
 
 _LIMITS: Final = "CPU, memory, processes, files and output: each has its limit"

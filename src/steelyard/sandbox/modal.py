@@ -37,6 +37,7 @@ from steelyard.clock import Clock, Seconds, SystemClock
 from steelyard.errors import RefusedError, SandboxError, SteelyardError, describe
 from steelyard.execution import MIB
 from steelyard.sandbox.pool import Mould
+from steelyard.sandbox.site import Traits
 
 if TYPE_CHECKING:
     import modal
@@ -212,6 +213,7 @@ class ModalSite:
         self._lines: set[_Line] = set()
         self._tasks: set[asyncio.Task[_Line] | asyncio.Task[None]] = set()
         self._unsure = False  # whether one that was cut may still arrive
+        self.traits = Traits(emulated=True)
 
     @property
     def identity(self) -> str:

@@ -11,9 +11,17 @@ from steelyard.sandbox import telling
 from steelyard.sandbox.guest import frames
 from steelyard.sandbox.site import Line
 
+_WAITING = 64
+"""Messages that are kept unread: a runner that says more waits, and so does what it tells of."""
+
+Message = tuple[str, dict[str, Any], list[bytes]]
+
 
 class Place:
     """One slot that is elsewhere.
+
+    It listens all the time: a line that breaks while nothing is asked of it ends the place, so that no
+    program is sent there any more.
 
     Parameters
     ----------
@@ -25,16 +33,17 @@ class Place:
 
     def __init__(self, opening: Callable[[], Awaitable[Line]], on_gone: Callable[[Place], None]) -> None:
         self.gone = False
-        self.served = 0
+        self.busy = True
+        """Whether something is asked of it."""
         self._on_gone = on_gone
         self._line: Line | None = None
-        self._reader = frames.Reader(telling.LONGEST)
-        self._messages: list[bytes] = []
+        self._messages: asyncio.Queue[Message | ConnectionError] = asyncio.Queue(_WAITING)
         self._opening = asyncio.ensure_future(opening())
+        self._listening: asyncio.Future[None] | None = None
         self.closing: asyncio.Future[None] | None = None
 
-    async def open(self, *, hello: bytes) -> None:
-        """Wait for its line, and send what the runner needs.
+    async def opened(self) -> None:
+        """Wait for its line.
 
         Raises
         ------
@@ -42,10 +51,24 @@ class Place:
             If there is no place to be had.
         """
         self._line = await asyncio.shield(self._opening)
-        await self.send(hello)
+        self._listening = asyncio.ensure_future(self._listen(self._line))
 
-    async def send(self, *said: bytes) -> None:
-        """Send messages.
+    async def _listen(self, line: Line) -> None:
+        reader = frames.Reader(telling.LONGEST)
+        try:
+            while data := await line.receive():
+                for frame in reader.feed(data):
+                    await self._messages.put(telling.read(frame))
+            cause = f"the runner has ended: {line.said() or 'it said nothing'}"
+        except (OSError, ValueError) as error:
+            cause = str(error) or repr(error)
+        if self.busy:
+            await self._messages.put(ConnectionError(cause))
+        else:
+            self.close()
+
+    async def send(self, said: bytes) -> None:
+        """Send a message.
 
         Raises
         ------
@@ -55,11 +78,11 @@ class Place:
         if self._line is None or self.gone:
             raise ConnectionError("the line is closed")
         try:
-            await self._line.send(b"".join(said))
+            await self._line.send(said)
         except OSError as error:
             raise ConnectionError(self._line.said() or str(error) or "nothing can be sent") from error
 
-    async def hear(self) -> tuple[str, dict[str, Any], list[bytes]]:
+    async def hear(self) -> Message:
         """Wait for the runner's next message.
 
         Raises
@@ -67,20 +90,10 @@ class Place:
         ConnectionError
             If the line is lost, or what comes is no message.
         """
-        while not self._messages:
-            if self._line is None or self.gone:
-                raise ConnectionError("the line is closed")
-            data = await self._line.receive()
-            if not data:
-                raise ConnectionError(f"the runner has ended: {self._line.said() or 'it said nothing'}")
-            try:
-                self._messages += self._reader.feed(data)
-            except ValueError as error:
-                raise ConnectionError(str(error)) from error
-        try:
-            return telling.read(self._messages.pop(0))
-        except ValueError as error:
-            raise ConnectionError(str(error)) from error
+        said = await self._messages.get()
+        if isinstance(said, ConnectionError):
+            raise said
+        return said
 
     def close(self) -> None:
         """Begin to end it."""
@@ -96,6 +109,8 @@ class Place:
         line: Line | None = None
         with suppress(Exception, asyncio.CancelledError):
             line = await self._opening
+        if self._listening is not None:
+            self._listening.cancel()
         if line is not None:
             with suppress(Exception):
                 await line.close()

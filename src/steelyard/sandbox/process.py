@@ -94,17 +94,23 @@ class ProcessLine:
 
     async def close(self) -> None:
         """End it: see `Line`."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
         try:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             await self._end()
-            await self._process.wait()
+            await asyncio.gather(self._drained(), self._process.wait())
         finally:
             if self._errors >= 0:
                 os.close(self._errors)
                 self._errors = -1
+
+    async def _drained(self) -> None:
+        """Read what nobody reads any more: a process is waited for until its pipes are read to their end."""
+        with suppress(RuntimeError):  # whoever reads now reads it to its end
+            while await self.receive():
+                pass
 
 
 async def ran(command: Sequence[str], within_s: Seconds) -> tuple[int | None, str]:

@@ -36,13 +36,10 @@ from steelyard.sandbox.site import Line, Site
 from steelyard.sandbox.warm import TRIES, preloaded
 from steelyard.sandbox.watch import SLOW_S
 
-BOOT_S: Final = 60.0
-"""A runner that has proven nothing by then, after its place was made, is not coming."""
-
 GRACE_S: Final = 90.0
 """Beyond the wall limit: set-up, a suite's own time, the way there and back."""
 
-CLOSE_S: Final = 1.9
+CLOSE_S: Final = 1.5
 """How long all lines together may take to close."""
 
 _NUMBERS: Final = count(1)
@@ -59,16 +56,6 @@ class Remote:
     ----------
     site
         Makes the places.
-    python
-        The interpreter in them.
-    packages
-        Where candidates may import from, if not where that interpreter has its packages.
-    counted
-        Whether a place's own limit counts the memory of all its processes together.
-    emulated
-        Whether the kernel in a place is gVisor's, which counts CPU time in its own way.
-    first_user
-        From which number on candidates are users, where the runner is root; one for each place if not given.
     slots, usual
         How many places there may be, and how many programs run at once when all are quick.
     preload
@@ -86,11 +73,6 @@ class Remote:
         self,
         site: Site,
         *,
-        python: str = "python3",
-        packages: tuple[str, ...] = (),
-        counted: bool = True,
-        emulated: bool = False,
-        first_user: int | None = None,
         slots: int | None = None,
         usual: int | None = None,
         preload: tuple[str, ...] = (),
@@ -98,11 +80,6 @@ class Remote:
     ) -> None:
         cores = len(os.sched_getaffinity(0))
         self.site = site
-        self._command = command(python)
-        self._packages = packages
-        self._counted = counted
-        self._emulated = emulated
-        self._first_user = first_user
         self._most = slots or 4 * cores
         self._usual = min(usual or 2 * cores, self._most)
         self._preload = tuple(preload)
@@ -123,11 +100,13 @@ class Remote:
     def _opened(self) -> _Open:
         loop = asyncio.get_running_loop()
         if self._open is not None and self._open.loop is not loop:
-            raise RefusedError(
-                "it is in use in another event loop",
-                where=f"boundary {self.name}",
-                remedy="close it before its loop ends, or make a boundary for each loop",
-            )
+            if self._open.loop.is_running():
+                raise RefusedError(
+                    "it is in use in another event loop",
+                    where=f"boundary {self.name}",
+                    remedy="make a boundary for each loop",
+                )
+            self._open = None  # its loop has ended, and with it every line: runners end with their input
         if self._open is None:
             self._open = _Open(self, loop)
         return self._open
@@ -150,12 +129,12 @@ class Remote:
                 raise RefusedError(
                     f"it does not hold: {error.cause}",
                     where=f"boundary {self.name}",
-                    remedy="steelyard doctor says what is missing and what mends it",
+                    remedy=self.site.traits.remedy or "report it, with what the place said",
                 ) from error
-            except RefusedError:
+            except BaseException:
                 await self.close()
                 raise
-            opened.pool.keep(place, mould)
+            opened.keep(place, mould)
             self._facts = {**self.site.facts(), **opened.proven}
         return self._facts
 
@@ -213,22 +192,24 @@ class Remote:
 
     def settings(self, number: int) -> bytes:
         """What a runner is told first."""
-        first = self._first_user or _USERS_FIRST + (os.getpid() + number) % _USERS_OF * _USERS_EACH
+        traits = self.site.traits
+        block = (os.getpid() * 61 + number) % _USERS_OF  # a process is not its neighbour with one place more
+        first = traits.first_user or _USERS_FIRST + block * _USERS_EACH
         return parcel() + telling.message(
             "settings",
             {
                 "name": self.name,
                 "first_user": first,
-                "packages": list(self._packages),
-                "counted": self._counted,
-                "emulated": self._emulated,
+                "packages": list(traits.packages),
+                "counted": traits.counted,
+                "emulated": traits.emulated,
                 "preload": list(self._preload),
             },
         )
 
     async def line(self, mould: Mould) -> Line:
         """Have the site make a place."""
-        return await self.site.open(self._command, mould)
+        return await self.site.open(command(self.site.traits.python), mould)
 
     def limits(self) -> tuple[int, int]:
         """Programs at once when all are quick, and places at most."""
@@ -294,27 +275,25 @@ class _Open:
 
     async def _prove(self, place: Place) -> None:
         name = f"sandbox:{self._remote.name}"
-        mould = self._moulds[place]
+        mould, boot_s = self._moulds[place], self._remote.site.traits.boot_s
+        limits = Limits(
+            memory_bytes=mould.memory_bytes,
+            processes=mould.processes,
+            file_bytes=mould.file_bytes,
+            files=mould.files,
+            output_bytes=mould.output_bytes,
+        )
+        asked = {"limits": telling.limits_told(limits), "preload": mould.preload}
         try:
-            await place.open(hello=self._remote.settings(next(_NUMBERS)))
-            limits = Limits(
-                memory_bytes=mould.memory_bytes,
-                processes=mould.processes,
-                file_bytes=mould.file_bytes,
-                files=mould.files,
-                output_bytes=mould.output_bytes,
-            )
-            async with asyncio.timeout(BOOT_S):
-                await place.send(
-                    telling.message(
-                        "attest", {"limits": telling.limits_told(limits), "preload": mould.preload}
-                    )
-                )
+            hello = self._remote.settings(next(_NUMBERS)) + telling.message("attest", asked)
+            await place.opened()
+            async with asyncio.timeout(boot_s):
+                await place.send(hello)
                 what, told, _parts = await place.hear()
-        except ConnectionError as error:
-            raise SandboxError(name, f"a place was lost at its start: {error}") from error
         except TimeoutError as error:
-            raise SandboxError(name, f"a place proved nothing within {BOOT_S:g} s") from error
+            raise SandboxError(name, f"a place proved nothing within {boot_s:g} s") from error
+        except OSError as error:  # no descriptors, no memory on our side, or the line
+            raise SandboxError(name, f"a place was lost at its start: {error}") from error
         if what == "refused":
             raise RefusedError(told["reason"], where=f"boundary {self._remote.name}", remedy=told["remedy"])
         if what != "facts":
@@ -322,7 +301,13 @@ class _Open:
         facts = told["facts"]
         if (fault := _shared(facts) or _fault(facts)) is not None:
             raise SandboxError(name, fault)
-        self.proven = facts
+        self.proven = {**facts, "emulated": "yes" if self._remote.site.traits.emulated else "no"}
+
+    def keep(self, place: Place, mould: Mould) -> None:
+        """Take back a place that nobody uses any more."""
+        place.busy = False
+        if not place.gone:
+            self.pool.keep(place, mould)
 
     # Programs
 
@@ -363,7 +348,11 @@ class _Open:
         self._turns.slow(self._slow)
 
     async def _once(self, ask: _Ask, asked: Seconds, *, fresh: bool) -> tuple[Execution, Opinion]:
-        place = await self.pool.slot(ask.mould, fresh=fresh)
+        try:
+            place = await self.pool.slot(ask.mould, fresh=fresh)
+        except RefusedError as error:  # it held when the run began: nothing that a program did
+            raise SandboxError(f"sandbox:{self._remote.name}", str(error)) from error
+        place.busy = True
         began = self._clock.now()
         sound = False
         try:
@@ -385,7 +374,7 @@ class _Open:
             return _lost(str(error) or repr(error), began - asked, self._clock.now() - began)
         finally:
             if sound:
-                self.pool.keep(place, ask.mould)
+                self.keep(place, ask.mould)
             else:
                 place.close()
 
@@ -406,12 +395,14 @@ class _Open:
             raise ConnectionError("nothing was heard of it for longer than any limit") from error
 
     async def close(self) -> None:
-        """End all places."""
+        """End all places, under one deadline, and what the site has left."""
         self._closed = True
         self.pool.close()
-        if self._closing:
-            await asyncio.wait(self._closing, timeout=CLOSE_S)
-        await self._remote.site.close()
+        try:
+            if self._closing:
+                await asyncio.wait(self._closing, timeout=CLOSE_S)
+        finally:
+            await self._remote.site.close()
 
 
 def _shared(facts: Mapping[str, str]) -> str | None:

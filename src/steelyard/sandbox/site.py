@@ -7,9 +7,41 @@ both are ended. It knows nothing of programs: what is said over a line is the bu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from steelyard.clock import Seconds
 from steelyard.sandbox.pool import Mould
+
+
+class Traits(NamedTuple):
+    """What a site's places are like.
+
+    Parameters
+    ----------
+    python
+        The interpreter in them.
+    packages
+        Where candidates may import from, if not where that interpreter has its packages.
+    counted
+        Whether the kernel ends single processes when all in a place together use too much memory; else each
+        process has a limit of its own.
+    emulated
+        Whether the kernel in a place is gVisor's, which counts CPU time in its own way.
+    first_user
+        From which number on candidates are users, where the runner is root; one for each place if not given.
+    boot_s
+        How long a place may take from its command's start to its proof.
+    remedy
+        What to do if none can be made.
+    """
+
+    python: str = "python3"
+    packages: tuple[str, ...] = ()
+    counted: bool = False
+    emulated: bool = False
+    first_user: int | None = None
+    boot_s: Seconds = 60.0
+    remedy: str = ""
 
 
 class Line(Protocol):
@@ -50,6 +82,10 @@ class Site(Protocol):
     @property
     def identity(self) -> str:
         """Changes whenever a verdict could: the kind of place, its image."""
+
+    @property
+    def traits(self) -> Traits:
+        """What its places are like."""
 
     def facts(self) -> Mapping[str, str]:
         """What is known of the outside: program, version, image."""

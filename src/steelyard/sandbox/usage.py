@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from steelyard.clock import Clock, Seconds
-from steelyard.sandbox import cgroups, processes
+from steelyard.sandbox import cgroups, kills, processes
 from steelyard.sandbox.sentinel import Sentinel, starved
 
 LEAST_S: Final = 0.5
@@ -60,10 +60,8 @@ class SlotUsage:
         self._probation: tuple[Seconds, Seconds, Sentinel] | None = None
         if cgroup is not None:
             self._cpu_s = cgroup.cpu_s()
-            self._kills = cgroup.oom_kills()
-            self._forks = cgroup.refused_forks()
             self._reset = cgroup.reset_peak()
-            self._memory_refusals = cgroup.memory_refusals()
+            self._kills = kills.Kills(cgroup)
 
     def cpu_s(self) -> Seconds:
         """CPU seconds since the guest began."""
@@ -123,17 +121,7 @@ class SlotUsage:
 
     def memory_kills(self) -> int:
         """How many of its processes the kernel ended since its memory limit was reached."""
-        return self._kills_and_forks()[0][0]
-
-    def _kills_and_forks(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """How many of its processes were ended for want of memory, and refused: own doing, and others'."""
-        if self._cgroup is None:
-            return (0, 0), (0, 0)
-        kills = max(0, self._cgroup.oom_kills() - self._kills)
-        forks = max(0, self._cgroup.refused_forks() - self._forks)
-        own_memory = kills > 0 and self._cgroup.memory_refusals() > self._memory_refusals
-        own_processes = forks > 0 and self._cgroup.was_full()
-        return (kills, 0) if own_memory else (0, kills), (forks, 0) if own_processes else (0, forks)
+        return 0 if self._cgroup is None else self._kills.counted().memory
 
     def peak_bytes(self) -> int | None:
         """The most memory that its slot held, where that is counted from its beginning."""
@@ -144,10 +132,7 @@ class SlotUsage:
         delay_s = self._run_delay_s
         counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
         if self._cgroup is not None:
-            (kills, foreign_kills), (forks, foreign_forks) = self._kills_and_forks()
-            counted |= {"memory_kills": kills, "refused_processes": forks}
-            if foreign := foreign_kills + foreign_forks:
-                counted["foreign"] = foreign
+            counted |= self._kills.evidence()
         return counted
 
     def close(self) -> None:
