@@ -187,6 +187,13 @@ def test_each_toolchain_that_is_below_usr_judges_right_wrong_and_broken(language
     ), said
 
 
+@pytest.mark.needs("bubblewrap")
+@pytest.mark.skipif(shutil.which("javac", path="/usr/local/bin:/usr/bin:/bin") is None, reason="no javac")
+def test_an_older_java_has_nothing_of_a_newer_one():
+    (said,) = verdicts([JAVA], tests=SUMS, language="Java 8", limits=Limits())
+    assert (said.code, "record" in said.reason) == ("load_error", True), said
+
+
 PYTHON = (
     "a, b = map(int, input().split())\nprint(a + b)",
     "print(5)",
@@ -224,7 +231,8 @@ class TestTheLanguageOfARow:
             *((word, "cpp") for word in ("cpp", "C++", "c++", "g++", "CXX")),
             *((word, "cpp17") for word in ("C++17", "cpp17", "GNU C++17", "C++17 (GCC 7-32)", "GNU G++17")),
             ("C++20 (GCC 13-64)", "cpp20"),
-            ("C", "c"), ("GNU C11", "c"), ("Java 8", "java"), ("Rust 2021", "rust"), ("Perl", "perl"),
+            ("C", "c"), ("GNU C11", "c11"), ("c99", "c99"), ("Java 8", "java8"), ("Java", "java"),
+            ("Rust 2021", "rust"), ("Rust 2018", "rust2018"), ("Perl", "perl"),
             ("Node.js", "javascript"), ("JavaScript", "javascript"),
         ],
     )  # fmt: skip
@@ -236,6 +244,30 @@ class TestTheLanguageOfARow:
     @pytest.mark.parametrize("word", ["python", "Python 3", "py", "PyPy 3-64", "python3"])
     def test_python_needs_no_recipe(self, word):
         assert spoken(word, ()) is None
+
+    @pytest.mark.parametrize("word", ["Python 2", "python2", "PyPy", "PyPy 2"])
+    def test_what_is_no_python_3_is_not_run_as_one(self, word):
+        said = self.REWARD.lint({"tests": SUMS, "language": word})
+        assert said.startswith(f"language {word!r} has no recipe")
+
+    @pytest.mark.parametrize(
+        ("word", "flags"),
+        [
+            ("C99", ["-std=gnu99"]), ("C17", ["-std=gnu17"]), ("C", ["-std=gnu17"]),
+            ("Rust 2015", ["--edition=2015"]), ("Rust 2024", ["--edition=2024"]),
+            ("Rust", ["--edition=2021"]),
+            ("Java 11", ["--release", "11"]), ("Java 21", ["--release", "21"]),
+        ],
+    )  # fmt: skip
+    def test_a_standard_edition_or_release_is_the_one_that_is_compiled(self, word, flags):
+        command = spoken(word, ()).compile
+        at = command.index(flags[0])
+        assert list(command[at : at + len(flags)]) == flags
+
+    def test_the_settings_own_recipe_is_known_to_rows_by_its_name(self):
+        awk = Language("awk", "main.awk", ("awk", "-f", "main.awk"), 'BEGIN { print "hello" }')
+        reward = unit_tests(FakeBoundary(lambda *_: LOST), language=awk)
+        assert reward.lint({"tests": SUMS, "language": "AWK"}) is None
 
     def test_the_column_goes_over_the_setting_and_python_is_the_default(self):
         reward = unit_tests(FakeBoundary(lambda *_: LOST), language="cpp")

@@ -1,19 +1,35 @@
 """CPU limits that are not fixed, from the row to the record: held, noted, audited, learnt from again."""
 
 import asyncio
+import pickle
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from boundaries import JUDGED, RIGHT, SNIPPET, SPINNING, FakeBoundary, answering, group_of, opened, row
+from boundaries import (
+    JUDGED,
+    LOST,
+    RIGHT,
+    SNIPPET,
+    SPINNING,
+    FakeBoundary,
+    answering,
+    group_of,
+    in_a_loop,
+    opened,
+    row,
+)
 from steelyard.clock import Clocks
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.ledger import Ledger
 from steelyard.outcome import Asked, End, Part, Scored
 from steelyard.rewards import Recipe
+from steelyard.rewards import limits
 from steelyard.rewards.code import tests as unit_tests
+from steelyard.rewards.limits import LOST as UNKNOWN
+from steelyard.rewards.limits import References
 from steelyard.rollout import Group
 from steelyard.runtime import Runtime
 from steelyard.sandbox.boundary import Opinion
@@ -205,6 +221,56 @@ class TestReferences:
         assert totals(said[0])[0].value == 1.0
         assert attempt.evidence["deadline"]["reference"] == "fails its own tests"
 
+    @pytest.mark.parametrize("lost", [LOST, Execution(Ended.LIMIT, limit="wall", clocks=Clocks(wall_s=9.0))])
+    def test_a_solution_that_was_lost_limits_nothing_in_its_step_and_is_run_again_in_the_next(
+        self, tmp_path, lost
+    ):
+        class Losing(Timed):
+            left = 1
+
+            def _took(self, source, limits):
+                if b"reference" not in source or not self.left:
+                    return super()._took(source, limits)
+                self.left -= 1
+                return lost
+
+        boundary, reference = Losing(), takes(1.0, "reference")
+        reward = unit_tests(boundary, limits=TEN, deadline="reference")
+        with recorded(tmp_path / "l", reward) as (ledger, run_):
+            steps = [step_of(number, [5.0] * 2, size=1, reference=reference) for number in range(2)]
+            said, _ = learnt(steps, boundary=boundary, word="reference", ledger=ledger, run=run_)
+            faults = [
+                one.evidence["deadline"].get("reference")
+                for one in ledger.attempts(run_)
+                if one.ordinal != AUDIT
+            ]
+        assert [[total.code for total in totals(one)] for one in said] == [[None] * 2, ["cpu_adaptive"] * 2]
+        assert faults == [UNKNOWN] * 2 + [None] * 2
+
+    def test_what_solutions_took_is_known_by_kind_and_not_for_ever_and_stays_in_its_process(
+        self, monkeypatch
+    ):
+        monkeypatch.setattr(limits, "REMEMBERED", 2)
+        references, ran = References(), []
+
+        async def took(kind, test):
+            async def judge(_boundary, _context):
+                ran.append((kind, test))
+                return Scored(1.0)
+
+            asked = Asked("tests", kind, test, "a step", 10.0)
+            assert (await references.took(asked, "a solution", Timed(), judge)).fault is None
+
+        async def main():
+            for kind, test in [("stdio:c", "1"), ("stdio:rust", "1"), ("stdio:c", "1"), ("stdio:c", "2")]:
+                await took(kind, test)
+            await took("stdio:c", "1")
+            await took("stdio:rust", "1")
+
+        asyncio.run(main())
+        assert ran == [("stdio:c", "1"), ("stdio:rust", "1"), ("stdio:c", "2"), ("stdio:rust", "1")]
+        assert pickle.loads(pickle.dumps(references))._asked == {}
+
     @pytest.mark.parametrize("wrong", [0, -1.0, True, "", " ", [1.0], float("inf"), float("nan")])
     def test_what_is_neither_is_a_bad_row(self, wrong):
         reward = unit_tests(Timed(), deadline="reference")
@@ -281,6 +347,72 @@ class TestAudits:
             said, _ = learnt([slow], **settings, limiter=taught(4.0))  # 6 s, had it not begun
         assert {total.code for total in said[0][-1].totals} == {"cpu_adaptive"}
         assert boundary.held.count(2.0) == 8  # the others were judged before
+
+
+class TestTheEnd:
+    """However a runtime ends: nothing runs on."""
+
+    class Kept(Timed):
+        """An audit there lasts for ever; that it was ended, and the boundary closed, is noted."""
+
+        def __init__(self):
+            super().__init__()
+            self.events, self.audits = [], asyncio.Event()
+
+        def score(self, _source):
+            return 1.0
+
+        async def run(self, program, limits, **more):
+            if limits.cpu_s < 10.0:
+                return await super().run(program, limits, **more)
+            try:
+                self.audits.set()
+                await asyncio.Event().wait()
+            finally:
+                self.events.append("ended")
+
+        async def close(self):
+            self.events.append("closed")
+
+    async def scored(self, boundary, **record):
+        reward = unit_tests(boundary, limits=TEN, deadline="adaptive")
+        runtime = Runtime(Recipe((Part(reward),)), workers=1, stop=False, limiter=taught(), **record)
+        async with runtime:
+            async for _ in runtime.score(step_of(4, [5.0] * 40)):
+                pass
+            await boundary.audits.wait()
+
+    @in_a_loop
+    async def test_an_interrupt_while_audits_are_waited_for_ends_them_and_closes_the_boundary(self):
+        boundary = self.Kept()
+        task = asyncio.ensure_future(self.scored(boundary))
+        await boundary.audits.wait()
+        for _ in range(100):  # until it waits for them
+            await asyncio.sleep(0)
+        assert boundary.events == []
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert boundary.events == ["ended"] * (len(boundary.events) - 1) + ["closed"]
+        assert len(boundary.events) > 1
+
+    @in_a_loop
+    async def test_a_record_that_cannot_be_written_closes_the_boundary(self, monkeypatch, tmp_path):
+        from steelyard import runtime
+
+        class Full(Ledger):
+            def leave(self, *given, **what):
+                if "scores" not in what:
+                    raise RunStoppedError("the disk is full")
+                super().leave(*given, **what)
+
+        monkeypatch.setattr(runtime, "CLOSE_S", 0.0)
+        boundary = self.Kept()
+        with Full(tmp_path / "l") as ledger:
+            run_ = ledger.begin("run", {"of": "this test"}, {"tests": unit_tests(boundary).identity})
+            with pytest.raises(RunStoppedError, match="the disk is full"):
+                await self.scored(boundary, ledger=ledger, run=run_)
+        assert boundary.events[-1] == "closed"
 
 
 class TestStepsOfAFile:

@@ -221,6 +221,21 @@ def test_what_is_left_on_the_host_is_named_by_the_program_that_left_it(tmp_path,
     assert not list(Path("/dev/shm").glob(f"{MARK}-*"))  # noqa: S108
 
 
+@pytest.mark.parametrize(("emulated", "blames"), [("yes", set()), ("no", {"fills"}), (None, {"fills"})])
+def test_only_where_a_kernel_is_emulated_may_a_program_run_out_of_time_before_it_fills_something(
+    emulated, blames
+):
+    class Slow(Failing):
+        async def attest(self, limits=None):
+            return {} if emulated is None else {"emulated": emulated}
+
+    async def cut():
+        return Execution(Ended.LIMIT, limit="cpu")
+
+    fills = Specimen("fills", PLAIN + "# fills\n", frozenset({"memory"}), kind="memory")
+    assert blamed(held(Slow("# fills", cut), [fills])) == blames
+
+
 def test_what_one_program_leaves_the_next_must_not_find(tmp_path):
     leaves = Specimen("leaves", f"open('{MARK}-word', 'w').close()\n{PLAIN}", frozenset({PASS}))
     finds = Specimen(

@@ -4,7 +4,6 @@ The stand-in isolates nothing, so the interpreter of a place is bubblewrap here,
 """
 
 import asyncio
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -203,7 +202,6 @@ def test_the_wall_around_the_stand_in_is_a_real_one(python):
     path, _packages = python
     done = asyncio.run(said(path, "import os; print(os.path.exists('/root/.bashrc'), os.listdir('/etc'))"))
     assert done.startswith("False ['")
-    assert sys.executable
 
 
 async def said(path, source):

@@ -35,6 +35,7 @@ KINDS_HERE = [
     pytest.param("gvisor", marks=[pytest.mark.needs("gvisor"), pytest.mark.slow]),
     pytest.param("podman", marks=[pytest.mark.needs("podman"), pytest.mark.slow]),
 ]
+MOUNTS = pytest.mark.needs("root", "tmpfs")
 PATIENT = Limits(cpu_s=20.0, idle_s=3.0)
 SHORT = Limits(cpu_s=0.3)
 BROOD = """
@@ -284,18 +285,26 @@ class TestACommandAsABoundary:
         with pytest.raises(RefusedError, match="no daemon answers"):
             await boundary.attest()
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            pytest.param("env", id="nothing"),
+            pytest.param(
+                "unshare -n -p -f --mount-proc", id="namespaces", marks=pytest.mark.needs("root", "tmpfs")
+            ),
+        ],
+    )
     @in_a_loop
-    async def test_one_that_starts_no_container_runs_nothing_here(self):
-        boundary = Remote(CommandSite(["env"], traits=Traits(python=sys.executable)))
+    async def test_one_that_starts_no_container_runs_nothing_here(self, words):
+        boundary = Remote(CommandSite(words.split(), traits=Traits(python=sys.executable)))
         with pytest.raises(RefusedError, match="in no container"):
             await boundary.attest()
 
     @in_a_loop
-    async def test_a_python_that_cannot_run_the_runner_is_said_to_be_so(self):
-        boundary = Remote(
-            CommandSite(["sh", "-c", "echo 'Python 3.8 is too old for the runner' >&2; exit 1"])
-        )
-        with pytest.raises(RefusedError, match=r"Python 3\.8 is too old"):
+    async def test_a_python_that_cannot_run_the_runner_is_said_to_be_so(self, monkeypatch):
+        monkeypatch.setattr("steelyard.sandbox.parcel.OLDEST", (9, 9))
+        boundary = Remote(CommandSite(["env"], traits=Traits(python=sys.executable)))
+        with pytest.raises(RefusedError, match=r"is too old for the runner: 9\.9 or newer"):
             await boundary.attest()
 
     @in_a_loop

@@ -84,6 +84,16 @@ def test_threads_are_tasks(run):
     assert state([process.pid]).tasks == 2
 
 
+def test_threads_that_outlive_the_first_one_are_tasks(run):
+    leaves = "ctypes.CDLL(None).pthread_exit(None)"
+    process = run(
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        f"print('here', flush=True)\n{leaves}"
+    )
+    assert at_rest(process.pid).tasks == 1
+
+
 def test_the_time_of_children_that_were_waited_for_counts(run):
     process = run(
         "import os, time\n"

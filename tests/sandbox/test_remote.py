@@ -12,6 +12,7 @@ from steelyard.execution import Ended, Execution, Limits
 from steelyard.sandbox import Checks, Program, remote, telling
 from steelyard.sandbox.boot import FACTS
 from steelyard.sandbox.guest import frames
+from steelyard.sandbox.process import ProcessLine
 from steelyard.sandbox.remote import Remote
 from steelyard.sandbox.site import Traits
 
@@ -169,6 +170,73 @@ async def test_what_the_runner_says_never_began_is_tried_again_in_another_place(
     site = ScriptedSite([never], [never], [ended()])
     assert (await outcome(site)).ended is Ended.EXIT
     assert len(site.lines) == 3
+
+
+@in_a_loop
+async def test_a_place_that_dies_while_nothing_is_asked_of_it_is_replaced_without_suspicion():
+    site = ScriptedSite([ended(), ended()], [ended()])
+    boundary = Remote(site, slots=1)
+    assert (await boundary.run(PROGRAM, Limits())).ended is Ended.EXIT
+    site.lines[0].out.put_nowait(b"")
+    await until(lambda: site.lines[0].closed)
+    assert (await boundary.run(PROGRAM, Limits())).ended is Ended.EXIT
+    assert len(site.lines) == 2
+    await boundary.close()
+
+
+@in_a_loop
+async def test_what_the_vendor_refuses_in_the_middle_of_a_run_is_the_machinerys():
+    site = ScriptedSite(
+        [ended()], *[RefusedError("the token has expired", where="site", remedy="another")] * 9
+    )
+    boundary = Remote(site, slots=1)
+    assert (await boundary.run(PROGRAM, Limits())).ended is Ended.EXIT
+    with pytest.raises(SandboxError, match="the token has expired"):
+        await boundary.run(PROGRAM, Limits(), fresh=True)
+    await boundary.close()
+
+
+@in_a_loop
+async def test_a_place_that_takes_nothing_is_given_up_in_time():
+    site = ScriptedSite(attests=False)
+    site.traits = Traits(boot_s=0.2)
+
+    async def stuck(_data):
+        await asyncio.Event().wait()
+
+    lines = site.open
+
+    async def opened_and_deaf(command, mould):
+        line = await lines(command, mould)
+        line.send = stuck
+        return line
+
+    site.open = opened_and_deaf
+    boundary = Remote(site)
+    with pytest.raises(RefusedError, match=r"proved nothing within 0\.2 s"):
+        await boundary.attest()
+
+
+@in_a_loop
+async def test_a_loop_that_has_ended_is_no_hindrance_to_the_next():
+    site = ScriptedSite([ended()], [ended()])
+    boundary = Remote(site)
+    await asyncio.to_thread(asyncio.run, boundary.run(PROGRAM, Limits()))
+    assert (await boundary.run(PROGRAM, Limits())).ended is Ended.EXIT
+    await boundary.close()
+
+
+@in_a_loop
+async def test_a_line_to_a_process_closes_though_nobody_reads_what_it_wrote():
+    async def end():
+        return None
+
+    line = await ProcessLine.start(["sh", "-c", "head -c 3000000 /dev/zero; sleep 60"], end)
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        await line.close()
+    with pytest.raises(ConnectionError):
+        await line.send(b"x")
 
 
 @in_a_loop

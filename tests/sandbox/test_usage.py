@@ -207,6 +207,15 @@ def test_run_delay_is_that_of_the_last_look_at_living_tasks():
     assert use.run_delay_s() == 0.75
 
 
+def test_whoever_has_ended_and_was_not_told_of_yet_does_not_sleep():
+    cgroup = Served()
+    cgroup.could_run = 0
+    use = used(cgroup)
+    assert [use.active(), use.active()] == [True, False]
+    cgroup.tasks = 0
+    assert [use.active(), use.active()] == [True, True]
+
+
 # --- starvation
 
 

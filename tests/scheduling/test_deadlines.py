@@ -128,6 +128,20 @@ class TestLevels:
         assert (told.cpu_s, told.level) == (6.0, "kind")
         assert told.bound < ACCEPTED
 
+    def test_a_test_that_is_forgotten_within_a_step_keeps_its_deadline_there(self, monkeypatch):
+        from steelyard.scheduling import deadlines as module
+
+        deadlines = in_force()
+        shown(deadlines, "c", [1.0] * 40)
+        before = deadlines.limit(asked(step="d"))
+        assert before.level == "test"
+        monkeypatch.setattr(module, "REMEMBERED", 2)
+        shown(deadlines, "d", [1.0], test="other")
+        shown(deadlines, "e", [1.0], test="another")
+        deadlines.standings()
+        assert ("tests", "t") not in deadlines._tests
+        assert deadlines.limit(asked(step="d")) == before
+
     def test_another_kind_knows_nothing_of_it(self):
         told = in_force().limit(asked("new", "c", kind="judge"))
         assert (told.cpu_s, told.level) == (DECLARED, "declared")

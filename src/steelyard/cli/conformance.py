@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Final, Self
 
 import orjson
@@ -11,13 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from steelyard.cli.boundaries import maker_of
 from steelyard.cli.words import console, plain
-from steelyard.errors import RefusedError
-from steelyard.rewards.importing import resolve
-from steelyard.sandbox import Boundary, boundary_of
 from steelyard.sandbox.conformance import Report, hold
 from steelyard.sandbox.conformance.report import HOLDS, NO_VERDICT
-from steelyard.sandbox.kinds import KINDS
 
 OK, NOT_OK = 0, 1
 
@@ -34,7 +30,7 @@ def run(named: str, *, as_json: bool = False, markdown: bool = False) -> int:
     as_json, markdown
         One JSON document, or a table in Markdown, instead of a table for a terminal.
     """
-    make = maker_of(named)
+    make = maker_of(named, where=_HERE)
     with _Bar(console(stderr=True)) as bar:
         report = hold(make, tell=bar.show)
     if as_json:
@@ -46,36 +42,12 @@ def run(named: str, *, as_json: bool = False, markdown: bool = False) -> int:
     return OK if report.verdict == HOLDS else NOT_OK
 
 
-def maker_of(named: str) -> Callable[[], Boundary]:
-    """Find what makes a boundary.
-
-    Raises
-    ------
-    RefusedError
-        If there is nothing of that name, or it cannot be called.
-    """
-    kind, colon, _ = named.partition(":")
-    if not colon or kind in KINDS:  # one of ours may carry an argument, too
-        return lambda: boundary_of(named)
-    try:
-        factory = resolve(named)
-    except RefusedError as error:
-        raise RefusedError(error.reason, where=f"{_HERE} {named}", remedy=error.remedy) from error
-    if not callable(factory):
-        raise RefusedError(
-            f"{named} is {type(factory).__name__}, and cannot be called",
-            where=_HERE,
-            remedy="name a class or a function that returns a boundary (docs/conformance.md)",
-        )
-    return factory
-
-
 def _show(words: Console, report: Report) -> None:
     colour = {HOLDS: "green", NO_VERDICT: "yellow"}.get(report.verdict, "red")
     words.print(f"[bold {colour}]{plain(report.summary())}[/]", soft_wrap=True)
     rate = f", {report.per_s:,.0f} short programs a second" if report.per_s else ""
     words.print(
-        f"[dim]{plain(report.identity)}, steelyard {report.version}, {report.date}, {plain(report.machine)}"
+        f"[dim]{plain(report.identity.rstrip(':'))}, steelyard {report.version}, {report.date}, {plain(report.machine)}"
         f"{rate}, {report.taken_s:.0f} s[/]\n",
         soft_wrap=True,
     )

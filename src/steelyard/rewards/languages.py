@@ -109,7 +109,17 @@ def _rust(name: str, edition: str, *aliases: str) -> Language:
         "main.rs",
         ("./main",),
         'fn main() { println!("hello"); }\n',
-        ("rustc", f"--edition={edition}", "-O", "-Cstrip=symbols", "-Awarnings", _BFD, "-o", "main", "main.rs"),
+        (
+            "rustc",
+            f"--edition={edition}",
+            "-O",
+            "-Cstrip=symbols",
+            "-Awarnings",
+            _BFD,
+            "-o",
+            "main",
+            "main.rs",
+        ),
         aliases=aliases,
         fences=("rust", "rs"),
     )

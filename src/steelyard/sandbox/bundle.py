@@ -270,7 +270,7 @@ class BundleSite:
             block = (os.getpid() * 61 + number) % _BLOCKS  # a process is not its neighbour with one more
             ids = [{"containerID": 0, "hostID": FIRST_USER + USERS + block * _USERS, "size": _USERS}]
             linux |= {"uidMappings": ids, "gidMappings": ids}
-            linux["cgroupsPath"] = "/".join(filter(None, ("", self._below(), name)))
+            linux["cgroupsPath"] = f"/{'/'.join(filter(None, (self._below(), name)))}"  # else it is another's
         mounts = [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             *(_memory(place, options) for place, options in self._in_memory(mould)),

@@ -53,6 +53,8 @@ class Inside:
         Whether the container's own limit counts the memory of all processes together.
     emulated
         Whether /proc is gVisor's.
+    root
+        The host's root file system, as `root_seen` names it there.
     clock
         Time.
 
@@ -69,9 +71,10 @@ class Inside:
         packages: tuple[str, ...],
         counted: bool,
         emulated: bool,
+        root: str,
         clock: Clock,
     ) -> None:
-        _refuse_the_machine_itself()
+        _refuse_the_machine_itself(root)
         self.cores = len(os.sched_getaffinity(0))
         self.proven: dict[str, str] = {}
         self._first = first_user
@@ -85,7 +88,8 @@ class Inside:
         self._box = _box() if os.geteuid() == 0 else None
         if self._box is not None:
             _introduce(range(first_user, first_user + 2 * _USERS))
-            _close_devices()
+            if emulated:
+                _close_devices()
 
     def slot(self, mould: Mould, on_gone: Callable[[Slot], None]) -> Slot:
         """Start a slot; it is not ready yet.
@@ -175,8 +179,12 @@ def _box() -> str:
     )
 
 
-def _refuse_the_machine_itself() -> None:
-    if processes.namespace("pid") == _THE_MACHINES:
+def _refuse_the_machine_itself(root: str) -> None:
+    """Refuse to begin, and to change anything, where there is no container around us.
+
+    With the host's own processes, or its own root file system, there is none, whatever else was unshared.
+    """
+    if processes.namespace("pid") == _THE_MACHINES or root == root_seen():
         raise RefusedError(
             "it was started on the machine itself, and in no container",
             where="runner",
@@ -185,11 +193,18 @@ def _refuse_the_machine_itself() -> None:
 
 
 def _close_devices() -> None:
-    """Keep guests from devices that no program needs; gVisor has some of its own."""
+    """Keep guests from devices that gVisor has of its own, and no program needs."""
     for device in (*Path("/dev").glob("*"), *Path("/dev/net").glob("*")):
-        if device.is_char_device() and device.name not in _DEVICES:
+        if not device.is_symlink() and device.is_char_device() and device.name not in _DEVICES:
             with suppress(OSError):
                 device.chmod(0o600)
+
+
+def root_seen() -> str:
+    """Name the root file system that we see, so that two who see the same one can tell."""
+    seen, boot = Path("/").stat(), Path("/proc/sys/kernel/random/boot_id")
+    kernel = boot.read_text("ascii").strip() if boot.exists() else ""
+    return f"{kernel}:{seen.st_dev}:{seen.st_ino}"
 
 
 def _introduce(users: range) -> None:
@@ -242,10 +257,7 @@ class InsideUsage:
     def active(self) -> bool:
         """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""
         last, self._last = self._last, processes.state(self._tree())
-        now = self._last
-        if last is None or now.runnable:
-            return True
-        return (last.turns, last.io_bytes, last.tasks) != (now.turns, now.io_bytes, now.tasks)
+        return self._last.active_since(last)
 
     def runnable(self) -> bool:
         """Whether a task of it could run when `active` was asked last."""

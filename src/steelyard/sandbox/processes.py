@@ -53,6 +53,15 @@ class State(NamedTuple):
     turns: int | None
     io_bytes: int | None
 
+    def active_since(self, last: State | None) -> bool:
+        """Whether a task could run, was given a CPU, or moved a byte since the last look.
+
+        Where there is no task nobody sleeps: they have ended and that was not told yet, or cannot be seen.
+        """
+        if last is None or self.runnable or not self.tasks:
+            return True
+        return (last.turns, last.io_bytes, last.tasks) != (self.turns, self.io_bytes, self.tasks)
+
 
 def state(pids: Iterable[int]) -> State:
     """Look at processes and all their threads; one that has ended meanwhile counts no more."""
@@ -61,16 +70,15 @@ def state(pids: Iterable[int]) -> State:
     moved: list[int | None] = []
     for pid in pids:
         folder = f"/proc/{pid}"
-        stat = _stat(folder)
-        if stat is None or stat[0] in "ZX":
-            continue
-        moved.append(_moved(folder))
-        for thread in _threads(folder):
+        before = tasks
+        for thread in _threads(folder):  # the first may have ended, and others go on
             seen = _stat(thread)
             if seen is not None and seen[0] not in "ZX":
                 tasks += 1
                 runnable += seen[0] in "RD"
                 delays.append(_scheduled(thread))
+        if tasks > before:
+            moved.append(_moved(folder))
     known = [one for one in delays if one is not None]
     return State(
         tasks,

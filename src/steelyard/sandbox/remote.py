@@ -28,6 +28,7 @@ from steelyard.sandbox import telling
 from steelyard.sandbox.boot import FACTS, unproven
 from steelyard.sandbox.boundary import Checks, Opinion, Program
 from steelyard.sandbox.calibration import KEPT
+from steelyard.sandbox.inside import root_seen
 from steelyard.sandbox.parcel import command, parcel
 from steelyard.sandbox.place import Place
 from steelyard.sandbox.pool import Making, Mould, Pool, Turns
@@ -203,6 +204,7 @@ class Remote:
                 "packages": list(traits.packages),
                 "counted": traits.counted,
                 "emulated": traits.emulated,
+                "root": root_seen(),
                 "preload": list(self._preload),
             },
         )

@@ -130,6 +130,7 @@ def _opened(told: Mapping[str, Any]) -> Warm:
         packages=tuple(told["packages"]),
         counted=told["counted"],
         emulated=told["emulated"],
+        root=told["root"],
         clock=clock,
     )
     preload = tuple(told["preload"])

@@ -83,10 +83,7 @@ class SlotUsage:
     def active(self) -> bool:
         """Whether a task of it could run, was given a CPU, or moved a byte, since it was asked last."""
         last, self._last = self._last, self._look()
-        now = self._last
-        if last is None or now.runnable:
-            return True
-        return (last.turns, last.io_bytes, last.tasks) != (now.turns, now.io_bytes, now.tasks)
+        return self._last.active_since(last)
 
     def runnable(self) -> bool:
         """Whether a task of it could run when `active` was asked last."""

@@ -33,7 +33,9 @@ from steelyard.scheduling.falsekills import (
     rule,
 )
 
-RULES: Final = ("fixed", "reference", "adaptive")
+FIXED: Final = "fixed"
+
+RULES: Final = (FIXED, "reference", "adaptive")
 """The words for where a limit comes from: as declared, a reference solution, or what was seen as well."""
 
 WINDOW: Final = 4_096
@@ -196,10 +198,10 @@ class Deadlines:
         return own._replace(cpu_s=max(own.proposed_s, kind.cpu_s))
 
     def _of_test(self, step: _Step, part: str, test: str) -> Seconds | None:
-        passes = self._tests.get((part, test))
-        if passes is None:
-            return None
-        if (part, test) not in step.tests:
+        if (part, test) not in step.tests:  # else it stays, though the test be forgotten meanwhile
+            passes = self._tests.get((part, test))
+            if passes is None:
+                return None
             step.tests[part, test] = passes.quantile(step.number)
         return step.tests[part, test]
 

@@ -265,8 +265,9 @@ class _Holding:
     # From the first honest program to the last trace
 
     async def _hold(self) -> None:
+        boundary = made_by(self._make)  # before the beats: where it is refused, nothing is under way
+        self._name, self._identity = boundary.name, boundary.identity
         beating = asyncio.ensure_future(self._beats())
-        boundary = self._made()
         try:
             await self._attested(boundary)
             await self._all(Asking(boundary, self._grace_s))
@@ -275,23 +276,6 @@ class _Holding:
             beating.cancel()
             await asyncio.wait({beating})
         self._traced()
-
-    def _made(self) -> Boundary:
-        try:
-            boundary = self._make()
-            self._name, self._identity = boundary.name, boundary.identity
-        except SteelyardError:
-            raise
-        except Exception as error:
-            raise RefusedError(
-                f"it cannot be made ({describe(error)})", where="conformance", remedy=_REMEDY
-            ) from error
-        lacking = [word for word in ("attest", "run", "check", "close") if not hasattr(boundary, word)]
-        if lacking:
-            raise RefusedError(
-                f"it has no {', '.join(lacking)}", where=f"boundary {self._name}", remedy=_REMEDY
-            )
-        return boundary
 
     async def _beats(self) -> None:
         while True:
@@ -468,6 +452,27 @@ class _Holding:
         for what, numbers in self.host.traces().items():
             for number in numbers & set(range(len(names))):
                 self._faults[number].append(Fault(names[number], f"on the host it left {what}"))
+
+
+def made_by(make: Callable[[], Boundary], *, where: str = "conformance") -> Boundary:
+    """Make a boundary, and see that it has what one has.
+
+    Raises
+    ------
+    RefusedError
+        If it cannot be made, or is none.
+    """
+    try:
+        boundary = make()
+        name, _ = boundary.name, boundary.identity
+    except SteelyardError:
+        raise
+    except Exception as error:
+        raise RefusedError(f"it cannot be made ({describe(error)})", where=where, remedy=_REMEDY) from error
+    lacking = [word for word in ("attest", "run", "check", "close") if not hasattr(boundary, word)]
+    if lacking:
+        raise RefusedError(f"it has no {', '.join(lacking)}", where=f"boundary {name}", remedy=_REMEDY)
+    return boundary
 
 
 def _honest_like(one: Specimen) -> tuple[Suite, bytes]:
