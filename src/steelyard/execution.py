@@ -15,6 +15,11 @@ from steelyard.clock import Clocks, Seconds
 
 MIB: Final = 1 << 20
 
+FIXED: Final = "fixed"
+
+RULES: Final = (FIXED, "reference", "adaptive")
+"""Where a limit of CPU may come from: as declared, a reference solution, or what was seen as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -22,6 +22,7 @@ from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
 from steelyard.clock import Clock, Seconds, SystemClock
 from steelyard.errors import RefusedError, RunStoppedError, TooManyUnscoredError, printable
+from steelyard.execution import FIXED
 from steelyard.ledger import Departure, Ledger, Run
 from steelyard.outcome import (
     Attempt,
@@ -46,7 +47,7 @@ from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
 from steelyard.scheduling.audits import CLOSE_S, Audits
 from steelyard.scheduling.calls import CANARY_S, ask_canary
-from steelyard.scheduling.deadlines import FIXED, Deadlines, Standing
+from steelyard.scheduling.deadlines import Deadlines, Standing
 from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
 from steelyard.workers import Failure as Ended
 

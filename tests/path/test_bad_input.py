@@ -571,7 +571,7 @@ def test_a_ledger_of_another_run_is_refused_with_what_differs(change, tmp_path):
         write(tmp_path / "rollouts.jsonl", GOOD[:2])
         says = "input"
     elif change == "reward":
-        reward, says = "answer", "recipe"
+        reward, says = "answer", "parts"
     elif change == "timeout":
         words = ["--timeout", "3"]
     else:

@@ -57,7 +57,7 @@ class TestARow:
         [
             ("wrong", ["number 1 of 2, line 4 of the tests", "assert f(2) == 4", "expected 4", "got 2"]),
             ("raising", ["raised KeyError: 2", "line 3 of the program: return nothing[x]"]),
-            ("spinning", ["tests try 1: cut by cpu", "waited for call 1 of 2 or a later one: f(2)"]),
+            ("spinning", ["tests try 1: cut by cpu", "waited to be loaded, or for call 1 of 2 or a later one: f(2)"]),
             ("judged", ["assert y == x * x", "call f(2)", "expected 4", "got 2"]),
             ("piped", ["input 2", "differs in line 2: '5' expected, '\\x1b[31m[b]6[/]' came back"]),
         ],
@@ -96,7 +96,7 @@ class TestARow:
 class TestAGroup:
     def test_in_a_pipe_has_a_line_for_each_row_with_its_reason(self, folder):
         lines = steelyard("show", "o.jsonl", "--group", "g", cwd=folder).out.splitlines()
-        assert "3 rollouts: 1 wrong_answer, 1 exception, 1 cpu" in lines
+        assert "group g, 3 rollouts: 1 wrong_answer, 1 exception, 1 cpu" in lines
         line = next(line for line in lines if line.startswith("wrong "))
         assert line.endswith("f(2) == 4: 2 came back")
 

@@ -25,8 +25,7 @@ from steelyard.errors import RefusedError, RunStoppedError
 from steelyard.execution import Ended, Execution, Limits
 from steelyard.ledger import Ledger
 from steelyard.outcome import Asked, End, Part, Scored
-from steelyard.rewards import Recipe
-from steelyard.rewards import limits
+from steelyard.rewards import Recipe, limits
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.limits import LOST as UNKNOWN
 from steelyard.rewards.limits import References
@@ -269,7 +268,7 @@ class TestReferences:
 
         asyncio.run(main())
         assert ran == [("stdio:c", "1"), ("stdio:rust", "1"), ("stdio:c", "2"), ("stdio:rust", "1")]
-        assert pickle.loads(pickle.dumps(references))._asked == {}
+        assert pickle.loads(pickle.dumps(references))._asked == {}  # noqa: S301 - our own
 
     @pytest.mark.parametrize("wrong", [0, -1.0, True, "", " ", [1.0], float("inf"), float("nan")])
     def test_what_is_neither_is_a_bad_row(self, wrong):

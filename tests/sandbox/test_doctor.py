@@ -119,7 +119,7 @@ def test_a_person_reads_the_same(monkeypatch, capsys):
 
 
 def test_what_a_boundary_says_is_printed_as_it_is(monkeypatch, capsys):
-    _, said = ask(monkeypatch, capsys, SOUND, {"note": "\x1b[31m[red]"}, as_json=False)
+    _, said = ask(monkeypatch, capsys, SOUND, {"network": "\x1b[31m[red]"}, as_json=False)
     assert "\\x1b[31m[red]" in said
 
 

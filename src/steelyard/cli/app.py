@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -106,9 +106,12 @@ TimeoutOption = Annotated[
     ),
 ]
 BoundaryOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="NAME", help="Where code that a model wrote runs; `steelyard doctor` says which hold here."
+        metavar="NAME",
+        help="Where code that a model wrote runs: bubblewrap, runc, gvisor, docker[:IMAGE], podman[:IMAGE], "
+        "modal; yours as path/to/file.py:factory, but for serve. `steelyard doctor` says which hold here.",
+        show_default="bubblewrap",
     ),
 ]
 CpuOption = Annotated[
@@ -132,8 +135,8 @@ DeadlineOption = Annotated[
     str | None,
     typer.Option(
         metavar="WORD",
-        help="For code that a model wrote: CPU limits below the declared one, from a `reference` solution, "
-        "or `adaptive`, from what earlier steps showed.",
+        help="For code that a model wrote: its CPU limit is `fixed`, as declared; or below that, from a "
+        "`reference` solution; or `adaptive`, from what earlier steps showed as well.",
         show_default="fixed",
     ),
 ]
@@ -169,7 +172,7 @@ def score(
     column: ColumnOption = None,
     keep: KeepOption = None,
     bad_rows: BadRowsOption = BadRows.refuse,
-    boundary: BoundaryOption = "bubblewrap",
+    boundary: BoundaryOption = None,
     cpu: CpuOption = None,
     language: LanguageOption = None,
     timeout: TimeoutOption = None,
@@ -186,12 +189,14 @@ def score(
 
     The same command again goes on where an earlier one was interrupted.
     """
-    from steelyard.cli.asked import asked
+    from steelyard.cli.asked import asked, overridden
     from steelyard.cli.score import run
     from steelyard.scoring import Options
 
     places = _places(boundary, cpu, timeout, language, deadline)
     what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats, places=places)
+    if boundary is not None and (words := overridden(what, places["boundary"])):
+        typer.echo(f"steelyard: {words}", err=True)
     options = Options(
         columns=_columns(column or []),
         advantage=advantage.value,
@@ -220,7 +225,7 @@ def serve(
     ] = False,
     column: ColumnOption = None,
     advantage: AdvantageOption = Scheme.grpo,
-    boundary: BoundaryOption = "bubblewrap",
+    boundary: BoundaryOption = None,
     cpu: CpuOption = None,
     language: LanguageOption = None,
     timeout: TimeoutOption = None,
@@ -239,7 +244,7 @@ def serve(
             "watch": watch,
             "columns": _columns(column or []),
             "advantage": advantage.value,
-            "code": _places(boundary, cpu, timeout, language),
+            "code": {**_places(None, cpu, timeout, language), "boundary": boundary or "bubblewrap"},
             "timeout_s": timeout,
             "workers": workers,
             "places": concurrency,
@@ -266,7 +271,7 @@ def check(
             min=0.001, metavar="SECONDS", help="As in score.", show_default="2, where a reward is async 10"
         ),
     ] = None,
-    boundary: BoundaryOption = "bubblewrap",
+    boundary: BoundaryOption = None,
     cpu: CpuOption = None,
     language: LanguageOption = None,
     workers: WorkersOption = None,
@@ -320,7 +325,12 @@ def show(
         typer.Option(metavar="ID", help="One rollout with its texts, reasons, attempts and clocks."),
     ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Rollouts not judged, or judged by how they failed.")
+        bool,
+        typer.Option(
+            "--why",
+            help="Rollouts not judged, and those that were cut by a limit, or failed twice, so that whose "
+            "fault it was had to be found out.",
+        ),
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check the record against itself.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A row as one JSON document.")] = False,
@@ -352,8 +362,7 @@ def doctor(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Ask this boundary, as docker:IMAGE or modal, not those that need only what is installed. "
-            "Again for several.",
+            help="Ask only this one; repeatable.",
         ),
     ] = None,
     conformance: Annotated[
@@ -389,15 +398,17 @@ def doctor(
 
 
 def _places(
-    boundary: str,
+    boundary: str | None,
     cpu: float | None,
     timeout: float | None,
     language: str | None,
     deadline: str | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Settings of rewards that run code, as far as they were given."""
-    given: dict[str, object] = {
-        "boundary": boundary,
+    from steelyard.cli.boundaries import made
+
+    given: dict[str, Any] = {
+        "boundary": "bubblewrap" if boundary is None else made(boundary, where="--boundary"),
         "cpu_s": cpu,
         "wall_s": timeout,
         "language": language,

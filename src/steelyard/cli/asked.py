@@ -10,6 +10,7 @@ from steelyard.errors import RefusedError
 from steelyard.outcome import Part, Reward
 from steelyard.rewards import Recipe, find, load_recipe
 from steelyard.rewards.registry import runs_code
+from steelyard.sandbox import Boundary
 
 
 def asked(
@@ -57,6 +58,22 @@ def asked(
     if file is not None:
         return load_recipe(file, places=places)
     return Recipe(tuple(Part(_found(name, settings if name in schemas else {}, places)) for name in names))
+
+
+def overridden(recipe: Recipe, boundary: Boundary | str) -> str | None:
+    """Say that a recipe names another boundary than the command line, and so runs there."""
+    for part in recipe.parts:
+        own = getattr(part.reward, "boundary", None)
+        if own is None or own is boundary:
+            continue
+        name, _, argument = boundary.partition(":") if isinstance(boundary, str) else ("", "", "")
+        if own.name != name or argument not in own.identity:
+            other = boundary if isinstance(boundary, str) else boundary.name
+            return (
+                f"reward {part.reward.name} runs in {own.name}, which the recipe names itself; "
+                f"--boundary {other} is for parts that name none"
+            )
+    return None
 
 
 def _found(name: str, settings: Mapping[str, Any], places: Mapping[str, Any]) -> Reward:

@@ -1,4 +1,4 @@
-"""Boundaries by what the command line says: one of ours by name, or whatever a factory of the user's makes."""
+"""Boundaries by what the command line says: one of ours by name, or what a factory of the user's makes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def made(named: str, *, where: str) -> Boundary | str:
     """
     if is_ours(named):
         return named
-    # only here: it brings the whole suite
-    from steelyard.sandbox.conformance.holding import made_by  # noqa: PLC0415
+    from steelyard.sandbox.conformance.holding import made_by  # it brings the suite
 
     return made_by(maker_of(named, where=where), where=where)

@@ -47,8 +47,8 @@ def _show(words: Console, report: Report) -> None:
     words.print(f"[bold {colour}]{plain(report.summary())}[/]", soft_wrap=True)
     rate = f", {report.per_s:,.0f} short programs a second" if report.per_s else ""
     words.print(
-        f"[dim]{plain(report.identity.rstrip(':'))}, steelyard {report.version}, {report.date}, {plain(report.machine)}"
-        f"{rate}, {report.taken_s:.0f} s[/]\n",
+        f"[dim]{plain(report.identity.rstrip(':'))}, steelyard {report.version}, {report.date}, "
+        f"{plain(report.machine)}{rate}, {report.taken_s:.0f} s[/]\n",
         soft_wrap=True,
     )
     table = Table("kind", "", box=None, pad_edge=False, header_style="bold")

@@ -7,6 +7,7 @@ says why it does not, and what else is there.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard import __version__
+from steelyard.cli.boundaries import is_ours, maker_of
 from steelyard.cli.words import console, plain
 from steelyard.errors import RefusedError, describe
-from steelyard.sandbox import boundary_of
+from steelyard.sandbox.conformance.holding import made_by
 from steelyard.sandbox.kinds import KINDS
 from steelyard.sandbox.machine import Fact, Machine, survey
 
@@ -29,6 +31,11 @@ _ATTEST_S: Final = 30.0
 _NAMED_S: Final = 300.0  # its image may have to be fetched
 _HERE: Final = "steelyard doctor"
 _PROGRAMS: Final = {"runc": "runc", "gvisor": "runsc"}
+_TELLING: Final = frozenset(
+    {"bwrap", "runc", "runsc", "program", "modal", "image", "cgroups", "confined_by", "uid", "cap_eff"}
+    | {"no_new_privs", "seccomp", "landlock", "network", "network_socket", "emulated"}
+)
+"""Facts that a person reads; a tool reads all."""
 _COUNTED_HERE: Final = frozenset({"bubblewrap", "runc", "gvisor"})
 _NO_CGROUP: Final = (
     "memory and processes of several processes together: without cgroups each process has the whole limit"
@@ -94,7 +101,7 @@ def run(
         How long each has, if not half a minute, or five for those that were named.
     """
     machine = survey()
-    asked = _ours(named) if boundaries is None else boundaries
+    asked = _asked(named) if boundaries is None else boundaries
     found = asyncio.run(_all(asked, within_s or (_NAMED_S if named else _ATTEST_S)))
     if as_json:
         document = orjson.dumps(_document(machine, found), option=orjson.OPT_INDENT_2).decode()
@@ -104,20 +111,29 @@ def run(
     return HOLDS if any(one.holds for one in found) else NONE_HOLDS
 
 
-def _ours(named: Sequence[str] = ()) -> Sequence[Attesting]:
+def _asked(named: Sequence[str] = ()) -> list[Attesting | Found]:
     """Those that were named; else bubblewrap, and whatever needs only a program that is there.
+
+    What cannot even be made has its answer already.
 
     Raises
     ------
     RefusedError
-        If there is none of that name, or what it needs is not there.
+        If there is none of that name.
     """
     here = [name for name, program in _PROGRAMS.items() if shutil.which(program)]
-    return [boundary_of(name, slots=1) for name in named or ["bubblewrap", *here]]
+    found: list[Attesting | Found] = []
+    for name in named or ["bubblewrap", *here]:
+        make = maker_of(name, where="--boundary", slots=1)
+        try:
+            found.append(make() if is_ours(name) else made_by(make, where="--boundary"))
+        except RefusedError as error:
+            found.append(Found(name, {}, error.reason, error.remedy))
+    return found
 
 
-async def _all(boundaries: Sequence[Attesting], within_s: float) -> list[Found]:
-    return [await _attested(one, within_s) for one in boundaries]
+async def _all(boundaries: Sequence[Attesting | Found], within_s: float) -> list[Found]:
+    return [one if isinstance(one, Found) else await _attested(one, within_s) for one in boundaries]
 
 
 async def _attested(boundary: Attesting, within_s: float) -> Found:
@@ -187,14 +203,30 @@ def _document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
 def _show(words: Console, machine: Machine, found: Sequence[Found]) -> None:
     for one in found:
         held = "[bold green]holds[/]" if one.holds else "[bold red]does not hold[/]"
-        words.print(f"[bold]{plain(one.name)}[/] {held}{plain(': ' + one.reason) if one.reason else ''}")
-        if one.facts:
-            proved = ", ".join(f"{name} {value or '-'}" for name, value in one.facts.items())
-            words.print(f"[dim]proved from inside: {plain(proved)}[/]")
+        reason = re.sub(r"^it does not hold(?: on this machine)?: ", "", one.reason)
+        words.print(f"[bold]{plain(one.name)}[/] {held}{plain(': ' + reason) if reason else ''}")
+        if facts := _telling(one):
+            proved = ", ".join(f"{name} {value or '-'}" for name, value in facts.items())
+            words.print(f"[dim]proved: {plain(proved)} (--json has all)[/]")
         does, does_not = _covers(machine, one.name)
         _list(words, "covers" if one.holds else "would cover", does)
         _list(words, "does not cover" if one.holds else "would not", does_not)
         words.print()
+    if any(one.name == "bubblewrap" for one in found):
+        _show_machine(words, machine)
+    if steps := _next(machine, found):
+        words.print("\n[bold]next[/]")
+        for step in steps:
+            words.print(f"  {plain(step)}", soft_wrap=True)
+
+
+def _telling(one: Found) -> Mapping[str, str]:
+    """What a person reads of its facts; of a boundary with words of its own, all."""
+    return {name: value for name, value in one.facts.items() if name in _TELLING} or one.facts
+
+
+def _show_machine(words: Console, machine: Machine) -> None:
+    """Print what bubblewrap stands on."""
     table = Table("this machine", "", box=None, pad_edge=False, header_style="bold")
     table.add_column(overflow="fold")
     for fact in machine.facts:
@@ -205,10 +237,6 @@ def _show(words: Console, machine: Machine, found: Sequence[Found]) -> None:
         words.print("\n[bold]better with[/]")
         for fact in better:
             words.print(f"  {plain(fact.name)}: {plain(fact.remedy)}", soft_wrap=True)
-    if steps := _next(machine, found):
-        words.print("\n[bold]next[/]")
-        for step in steps:
-            words.print(f"  {plain(step)}", soft_wrap=True)
 
 
 def _list(words: Console, head: str, lines: Sequence[str]) -> None:

@@ -57,6 +57,12 @@ def member(ledger: Ledger, run: Run, name: str) -> Entered | None:
     return next((one for one in firsts if _group_name(run, one) == name), None)
 
 
+def group_name(ledger: Ledger, run: Run, one: Entered) -> str | int:
+    """The name of a rollout's group: what its `group` column says, or the id of its first row."""
+    named = _group_name(run, one)
+    return next(iter(ledger.entered(run, group=one.group))).id if named is None else named
+
+
 def _group_name(run: Run, one: Entered) -> str | None:
     record = parse_json(one.content)
     field = run.spec.get("columns", {}).get("group", "group")

@@ -14,7 +14,7 @@ from textwrap import fill, indent
 from typing import Any, Final
 
 from steelyard.blame import OWN_LIMITS, excused
-from steelyard.cli.record import find, runs_of, told, verdicts_of, word
+from steelyard.cli.record import find, group_name, runs_of, told, verdicts_of, word
 from steelyard.cli.total import Total, totals
 from steelyard.cli.total import told as total_told
 from steelyard.cli.words import console, plain
@@ -43,6 +43,7 @@ _CHECK: Final = {
     "expected": "expected",
     "got": "got",
     "parts": "differs",
+    "ended": "ended",
 }
 _SEEN: Final = {
     "status": "{}",
@@ -66,6 +67,9 @@ class Row:
         self.run = runs_of(ledger)[-1]
         self.entered = one = find(ledger, self.run, name)
         self.rollout = one.rollout(self.run)
+        self.group = group_name(ledger, self.run, one)
+        code = self.run.spec.get("code", {})
+        self.boundaries = {part: str(said["boundary"]) for part, said in code.items()}
         self.advantages = {
             gone.scheme: gone.advantages[one.place] for gone in ledger.departed_group(self.run, one.group)
         }
@@ -78,7 +82,7 @@ class Row:
         rollout, total = self.rollout, self.made.total or self.made.sum
         return {
             "id": self.entered.id,
-            "group": self.entered.group,
+            "group": self.group,
             "index": self.entered.place,
             "prompt": rollout.prompt,
             "completion": rollout.completion,
@@ -88,6 +92,7 @@ class Row:
             "advantages": self.advantages,
             "total": None if total is None else _verdict(total),
             "verdicts": {part: _verdict(verdict) for part, verdict in self.made.parts.items()},
+            "boundaries": self.boundaries,
             "attempts": [_recorded(attempt) for attempt in self.attempts],
         }
 
@@ -108,15 +113,18 @@ def show_row(ledger: Ledger, name: str, *, as_json: bool = False) -> None:
     for title, text in texts.items():
         _say(title, text)
     advantage = ", ".join(f"{value:+.4f} ({scheme})" for scheme, value in row.advantages.items())
-    place = f"{row.entered.group}, index {row.entered.place}; advantage {advantage or 'none yet'}"
+    place = f"{row.group}, index {row.entered.place}; advantage {advantage or 'none yet'}"
     _say("group", place, same_line=True)
     _tell("verdicts", "\n".join(_judged(row, part, verdict) for part, verdict in row.made.parts.items()))
+    if row.boundaries:
+        _say("boundary", ", ".join(dict.fromkeys(row.boundaries.values())), same_line=True)
     if row.made.sum is not None or row.made.total is not None:
         _say("total", total_told(row.run, row.made), same_line=True)
     for attempt in row.attempts[-1:]:
         if check := (attempt.evidence or {}).get("check"):
             _tell("the check that failed", _check(check))
-    _tell("attempts", "\n".join(map(_attempt, row.attempts)) or "  none: no call was needed")
+    told = (_attempt(attempt, row.made.parts.get(attempt.part)) for attempt in row.attempts)
+    _tell("attempts", "\n".join(told) or "  none: no call was needed")
 
 
 def _say(title: str, text: str, *, same_line: bool = False) -> None:
@@ -213,7 +221,7 @@ def _field(label: str, value: object) -> str:
     return "\n".join(f"  {label if at == 0 else '':<10}{line}".rstrip() for at, line in enumerate(said))
 
 
-def _attempt(attempt: Attempt) -> str:
+def _attempt(attempt: Attempt, verdict: Verdict | None) -> str:
     """An attempt: its end, its clocks, what it used of what it was allowed, what it wrote."""
     evidence = attempt.evidence or {}
     shared = f" on {attempt.members} rollouts at once" if attempt.members > 1 else ""
@@ -233,14 +241,18 @@ def _attempt(attempt: Attempt) -> str:
     if deadline := evidence.get("deadline"):
         lines.append(_field("  within", _deadline(deadline)))
     if one := evidence.get("unanswered"):
+        # that it was loaded is told with the first answers
+        first = "to be loaded, or " if one.get("number") == 1 else ""
         place = f"call {one['number']} of {one['of']} or a later one: " if "number" in one else ""
-        lines.append(_field("  waited", f"for {place}{one['call']}"))
+        lines.append(_field("  waited", f"{first}for {place}{one['call']}"))
     seen = [words.format(evidence[name]) for name, words in _SEEN.items() if evidence.get(name)]
     lines += [_field("  seen", ", ".join(seen))] if seen else []
     compared = evidence.get("check", {}).get("got")
+    # of a program that cannot be loaded there is a check, unless it was a compiler that refused it
+    built = isinstance(verdict, Scored) and verdict.code == "load_error" and "check" not in evidence
     for name in ("stdout", "stderr"):
         if (text := str(evidence.get(name, ""))) and text != compared:
-            lines.append(f"    {name}\n{indent(text.rstrip(), ' ' * 6)}")
+            lines.append(f"    {'compiler' if built else name}\n{indent(text.rstrip(), ' ' * 6)}")
     return "\n".join(lines)
 
 
@@ -253,8 +265,8 @@ def _deadline(said: Mapping[str, Any]) -> str:
     failed = f"; its reference {said['reference']}" if "reference" in said else ""
     step = said["step"] if isinstance(said["step"], str) else f"step from group {said['step']:,} on"
     return (
-        f"{said['cpu_s']:.3g} s of CPU at score 1, {learnt}{rule}, of {said['declared_s']:g} s; "
-        f"{step}; {said['used_s']:.3g} s used at score {said['score']:.3g}; "
+        f"{said['cpu_s']:.3g} s of CPU at slowness 1, {learnt}{rule}, of {said['declared_s']:g} s; "
+        f"{step}; {said['used_s']:.3g} s used at slowness {said['score']:.3g}; "
         f"P(cut | would pass) < {said['bound']:.2%} (95 %){failed}"
     )
 

@@ -17,7 +17,10 @@ from rich.table import Table
 
 from steelyard.blame import UNSCORED_SHARE
 from steelyard.cli.words import console, plain
+from steelyard.execution import FIXED
 from steelyard.rewards import Recipe
+from steelyard.scheduling.deadlines import Standing
+from steelyard.scheduling.falsekills import ACCEPTED, ALL_AUDITED, LEAST_S, NEEDED
 from steelyard.scoring import Options, Summary, ledger_of, score_file
 from steelyard.scoring import Progress as HowFar
 from steelyard.scoring.summary import QUANTILES
@@ -111,7 +114,7 @@ def report(console: Console, summary: Summary, options: Options, taken_s: float)
     mean = f", mean reward {summary.value_sum / scored:.4g}" if scored else ""
     groups = sum(summary.sizes.values())
     console.print(
-        f"[bold]{summary.rollouts:,} rollouts[/] in {groups:,} groups{mean}   "
+        f"[bold]{_count(summary.rollouts, 'rollout')}[/] in {_count(groups, 'group')}{mean}   "
         f"[dim]{taken_s:.2f} s, {summary.rollouts / taken_s:,.0f}/s[/]"
     )
     _verdicts(console, summary)
@@ -131,7 +134,8 @@ def _verdicts(console: Console, summary: Summary) -> None:
     table.add_row("scored", f"{scored:,} ({scored / total:.1%})", codes or "-")
     if ran := summary.integrities.total():
         told = ", ".join(f"{count / ran:.1%} {word}" for word, count in summary.integrities.most_common())
-        table.add_row("", f"{ran:,}", f"of them ran code: {told}")
+        where = ", ".join(dict.fromkeys(str(one["boundary"]) for one in summary.code.values()))
+        table.add_row("", f"{ran:,}", plain(f"of them ran code{where and ' in ' + where}: {told}"))
     if summary.verdicts["abstained"]:
         table.add_row("abstained", f"{summary.verdicts['abstained']:,}", "does not apply, by the columns")
     for place, (why, count) in enumerate(summary.whys.most_common(5)):
@@ -141,7 +145,7 @@ def _verdicts(console: Console, summary: Summary) -> None:
     if summary.bad_columns:
         groups = sum(summary.bad_columns.values())
         told = f"with bad columns, so unscored: {plain(_kinds(summary.bad_columns))}"
-        table.add_row("", f"{groups:,} group{'' if groups == 1 else 's'}", told)
+        table.add_row("", _count(groups, "group"), told)
     console.print(table)
 
 
@@ -153,7 +157,7 @@ def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
 def _groups(console: Console, summary: Summary, options: Options) -> None:
     groups = sum(summary.sizes.values())
     sizes = ", ".join(
-        f"{count:,} group{'' if count == 1 else 's'} of {size}"
+        f"{_count(count, 'group')} of {size}"
         for size, count in sorted(summary.sizes.items(), reverse=True)[:6]
     )
     unequal = " (unequal sizes: each is normalised within itself)" if len(summary.sizes) > 1 else ""
@@ -189,16 +193,54 @@ def _service_times(console: Console, summary: Summary) -> None:
 
 
 def _deadlines(console: Console, summary: Summary) -> None:
-    if summary.deadlines:
+    idle = _idle(summary)
+    shown = [one for one in summary.deadlines if one.part not in idle]
+    if shown or idle or summary.failing_references:
         console.print()
-    for one in summary.deadlines:
+    for one in shown:
         at = "each test its own" if one.cpu_s is None else f"{one.cpu_s:.3g} s"
         console.print(
             f"CPU deadline of {plain(f'{one.part} {one.kind}')}, learnt from {one.level}: {at}"
-            f"{'' if one.in_force else ', not in force'}; P(cut | would pass) < {one.bound:.2%} "
+            f"{_force(one)}; P(cut | would pass) < {one.bound:.2%} "
             f"(95 %, {one.passes:,} passes); {one.cuts:,} cut; of {one.audited:,} that were run again "
             f"{one.killed:,} pass; {one.dropped:,} due and not run"
         )
+
+    for words in idle.values():
+        console.print(plain(words))
+    if failing := summary.failing_references:
+        console.print(
+            f"{_count(failing, 'test')} with a reference that fails its own tests: it limits nothing"
+        )
+
+
+def _force(one: Standing) -> str:
+    if one.in_force:
+        return ""
+    if one.passes < ALL_AUDITED:
+        return f", not in force yet: {one.passes:,} of about {ALL_AUDITED:,} passes"
+    return f", not in force: the bound must be below {ACCEPTED:.1%}"
+
+
+def _idle(summary: Summary) -> dict[str, str]:
+    """Parts whose `--deadline` did nothing, and why."""
+    found: dict[str, str] = {}
+    learnt = {one.part for one in summary.deadlines}
+    for part, one in summary.code.items():
+        word, declared_s = one["deadline"], one["cpu_s"]
+        why = None
+        if word != FIXED and declared_s <= LEAST_S:
+            why = f"can never act: none is below {LEAST_S:g} s, and the declared limit is {declared_s:g} s"
+        elif word == "reference" and not summary.has_references:
+            why = "did nothing: no row has a column `reference` (--column reference=FIELD names it)"
+        elif word == "adaptive" and part not in learnt:
+            why = (
+                f"did nothing yet: it needs {NEEDED} passes in earlier steps, and about {ALL_AUDITED} more "
+                "to be in force"
+            )
+        if why is not None:
+            found[part] = f"CPU deadline of {part}: `{word}` {why}"
+    return found
 
 
 def _lengths(console: Console, summary: Summary) -> None:
@@ -212,6 +254,10 @@ def _lengths(console: Console, summary: Summary) -> None:
 
 def _kinds(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _quantile(share: float) -> str:

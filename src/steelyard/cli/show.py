@@ -11,13 +11,14 @@ from rich.padding import Padding
 from rich.table import Table
 
 from steelyard.blame import excused
-from steelyard.cli.record import find, member, runs_of, told, verdicts_of, word
+from steelyard.cli.record import find, group_name, member, runs_of, told, verdicts_of, word
 from steelyard.cli.row import text_of
 from steelyard.cli.total import totals
 from steelyard.cli.words import console, plain
 from steelyard.ledger import Ledger
 from steelyard.outcome import Scored, Unscored, Verdict
 
+_UNCODED = {"scored": "without remark"}  # full marks, or a number that says all
 _PROMPT = 600  # characters of a group's prompt
 
 
@@ -77,10 +78,10 @@ def group(ledger: Ledger, name: str) -> None:
         reasons.append(reason)
     words = console()
     words.print(plain(text_of(members[0].rollout(run).prompt)[:_PROMPT]))
-    codes = Counter(row[-1] or "no code" for row in rows)
-    words.print(
-        f"{len(rows)} rollouts: {', '.join(f'{count} {plain(code)}' for code, count in codes.most_common())}"
-    )
+    codes = Counter(row[-1] or _UNCODED.get(row[1], row[1] or "not judged yet") for row in rows)
+    size = f"{len(rows)} rollout{'' if len(rows) == 1 else 's'}"
+    counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+    words.print(plain(f"group {group_name(ledger, run, first)}, {size}: {counts}"))
     words.print()
     _lines(heads, rows, "reason", reasons)
 

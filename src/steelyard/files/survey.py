@@ -29,6 +29,8 @@ from steelyard.rollout import (
 _SHOWN = 20  # faults kept with their place; the rest is counted
 _TOLD = 10_000  # lines between two words about how far it is
 _ARRAY = "for one JSON array: jq -c '.[]' FILE"
+_UNEQUAL = "unequal columns in a group"
+_SHARED = "rows of one group share the columns that the recipe reads"
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -220,6 +222,7 @@ class _Surveyor:
         self._last_is_text = False
         self._shape: tuple[str, ...] = ()
         self._last_group = -1
+        self._unequal: list[tuple[int, int, dict[str, Any]]] = []  # of faults that are shown
         self._noted = 0  # the line whose columns were looked at last
 
     def field(self, name: str) -> str:
@@ -236,6 +239,7 @@ class _Surveyor:
             if number % _TOLD == 0:
                 progress(number)
         self.report.digest = hasher.hexdigest()
+        self._tell_unequal()
         self._gather()
         return self
 
@@ -348,21 +352,31 @@ class _Surveyor:
             self._columns_of.append(b"" if given is None else digest)
             self._note_columns(number, record)
         elif given is not None and self._columns_of[ordinal] != digest:
-            self.report.note(
-                Fault(
-                    "unequal columns in a group",
-                    number,
-                    " or ".join(self._read),
-                    f"differs from the first row of group {given!r}",
-                    "rows of one group share the columns that the recipe reads",
-                )
-            )
+            if len(self.report.faults) < _SHOWN:
+                self._unequal.append((len(self.report.faults), ordinal, record))
+            self.report.note(Fault(_UNEQUAL, number, "", f"differs in group {given!r}", _SHARED))
             return None
         # inside a list or an object they would pass for one another: no shortcut there
         self._last = () if any(isinstance(value, list | dict) for value in seen) else seen
         self._last_types, self._last_group = list(map(type, seen)), ordinal
         self._last_is_text = all(value is None or type(value) is str for value in seen)
         return ordinal
+
+    def _tell_unequal(self) -> None:
+        """Say which column differs from that of a group's first row; lines can be found again by now."""
+        report = self.report
+        for place, ordinal, record in self._unequal:
+            first = self._group_of.index(ordinal)
+            other = parse_json(self._source.at(report.places[first]).removeprefix(_UTF8_BOM))
+            follow(other, self._paths)
+            column = next(
+                one for one in self._read if canonical_json(record.get(one)) != canonical_json(other.get(one))
+            )
+            report.faults[place] = report.faults[place]._replace(
+                column=column,
+                value=f"{_short(record.get(column))} differs from {_short(other.get(column))} in line "
+                f"{report.lines[first]}, the first row of group {report.group_ids[ordinal]!r}",
+            )
 
     def _note_columns(self, number: int, record: dict[str, Any]) -> None:
         self._noted = number

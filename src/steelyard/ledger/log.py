@@ -459,11 +459,14 @@ class Ledger:
             ) from error
 
 
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Name the first thing that differs between two runs' specs."""
-    for name in new:
-        if old.get(name) != new[name]:
-            return f"{name}: {_short(old.get(name))} there, {_short(new[name])} now"
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any], within: str = "") -> str:
+    """Name the first thing that differs between two runs' specs; older ones do not have all."""
+    for name, now in new.items():
+        there = old.get(name)
+        if name in old and there != now:
+            if isinstance(there, Mapping) and isinstance(now, Mapping) and there.keys() == now.keys():
+                return _difference(there, now, f"{within}{name}.")
+            return f"{within}{name}: {_short(there)} there, {_short(now)} now"
     return "its identity differs"
 
 

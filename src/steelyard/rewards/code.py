@@ -22,7 +22,7 @@ from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 from steelyard.errors import RefusedError, RewardError, RunStoppedError, SandboxError
-from steelyard.execution import Limits
+from steelyard.execution import FIXED, RULES, Limits
 from steelyard.outcome import Asked, Context, How, Scored, Takes
 from steelyard.rewards.evidence import judged_check
 from steelyard.rewards.facts import COOPERATIVE, ISOLATED, Paying, suspect, tell
@@ -36,7 +36,6 @@ from steelyard.rewards.suites.extract import source_of
 from steelyard.rewards.toolchains import Built, Proofs, build, unusable
 from steelyard.rollout import Rollout, Text, final_text
 from steelyard.sandbox import Boundary, Checks, Opinion, Program, boundary_of
-from steelyard.scheduling.deadlines import FIXED, RULES
 
 _CANARY: Final = b"def double(x):\n    return [x, x]\n"
 _CANARY_TESTS: Final = (

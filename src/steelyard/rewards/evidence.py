@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from steelyard.errors import printable
-from steelyard.execution import Execution
+from steelyard.execution import Ended, Execution
 from steelyard.rewards.suites import Outcome, Raised, Table
 from steelyard.rewards.suites.comparing import evaluate, leaves, same_output, shown
 from steelyard.rewards.suites.suite import Apply, Both, Call, Check, Either, Expression, Literal, Pair
@@ -75,6 +75,9 @@ def failed_pair(number: int, of: int, pair: Pair, execution: Execution) -> dict[
     got = execution.stdout.decode(errors="replace")
     texts = {"input": pair.stdin, "expected": pair.stdout, "got": got}
     told: dict[str, Any] = {"number": number, "of": of, **{name: _cut(text) for name, text in texts.items()}}
+    if execution.code and execution.ended is Ended.EXIT and same_output(pair.stdout, got):
+        del told["expected"], told["got"]
+        return told | {"ended": f"its output is right, but it ended with status {execution.code}"}
     for words in () if execution.code else zip_longest(*map(_WORD.finditer, (pair.stdout, got))):
         expected, came = ("" if found is None else found[0] for found in words)
         if not same_output(expected, came):

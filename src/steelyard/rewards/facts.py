@@ -6,6 +6,7 @@ raised as suspect, for the incentive law to try again.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +67,8 @@ class Paying(NamedTuple):
         if code is None:
             raise suspect("wall" if execution.limit == "wall" else None, execution, integrity)
         words = where + (_words(execution) if fault is None else f"{fault} ({_words(execution)})")
+        if fault is None and execution.ended is Ended.EXIT and execution.limit is None:
+            words = f"{where}it ended by itself (status {execution.code}) before its tests did"
         if code == "no_verdict" and fault is not None:
             code = "protocol"
         return Scored(self.floor, code, words, integrity)
@@ -124,8 +127,14 @@ def _words(execution: Execution) -> str:
         return f"its limit for {execution.limit} was used up ({cpu_s:.2f} CPU-s, {wall_s:.2f} s)"
     what = {
         Ended.EXIT: f"exit status {execution.code}",
-        Ended.SIGNAL: f"signal {execution.code}",
+        Ended.SIGNAL: _signal(execution.code),
         Ended.LOST: "nobody knows how it ended",
         Ended.ENOUGH: "it was ended",
     }
     return what.get(execution.ended, execution.ended.value)
+
+
+def _signal(number: int | None) -> str:
+    """A signal by its name, where it has one."""
+    names = {one.value: one.name for one in signal.Signals}
+    return names.get(number or 0, f"signal {number}")

@@ -92,7 +92,7 @@ _WRAPPED: Final = (
     _LIMITS,
 )
 _CONTAINED: Final = (
-    "files: it sees the image, read-only, and folders that are cleared after it",
+    "files: it sees the image, writes nothing there that stays, and folders that are cleared after it",
     "the network: there is none",
     "processes: none outlives its verdict",
     _CALLS,

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError
+from steelyard.execution import RULES
 from steelyard.outcome import Asked, Deadline
 from steelyard.scheduling.falsekills import (
     ACCEPTED,
@@ -32,11 +33,6 @@ from steelyard.scheduling.falsekills import (
     quantile,
     rule,
 )
-
-FIXED: Final = "fixed"
-
-RULES: Final = (FIXED, "reference", "adaptive")
-"""The words for where a limit comes from: as declared, a reference solution, or what was seen as well."""
 
 WINDOW: Final = 4_096
 """Passes that a quantile is taken over: the last steps with so many."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from steelyard.advantages import SCHEMES, VotingGroup
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError, RunStoppedError
+from steelyard.execution import FIXED
 from steelyard.files import (
     Columns,
     FileSource,
@@ -302,8 +303,9 @@ def _begin(record: Ledger, found: Survey, recipe: Recipe, options: Options) -> R
     spec = {
         "input": found.digest,
         "name": found.name,
-        "recipe": recipe.identity,
+        **({"code": code} if (code := _code(recipe)) else {}),
         "parts": {part.reward.name: part.reward.identity for part in recipe.parts},
+        "recipe": recipe.identity,
         "weights": recipe.weights,
         "combine": "weighted sum" if recipe.combine is None else "own",
         "columns": dict(options.columns),
@@ -312,11 +314,27 @@ def _begin(record: Ledger, found: Survey, recipe: Recipe, options: Options) -> R
         "rollouts": found.rollouts,
         **({"shapes": [shape.identity for shape in recipe.shapes]} if recipe.shapes else {}),
     }
-    # the same bytes under another name are the same input
-    said = {name: value for name, value in spec.items() if name != "name"}
+    # the same bytes under another name are the same input; what is said of code is in the parts' identities
+    said = {name: value for name, value in spec.items() if name not in {"name", "code"}}
     identity = blake2b(canonical_json(said), digest_size=16).hexdigest()
     parts = {part.reward.name: part.reward.identity for part in recipe.parts}
     return record.begin(identity, spec, parts, new_run=options.new_run)
+
+
+def _code(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Where parts run code, and under which settings, in words that can be compared."""
+    found: dict[str, dict[str, Any]] = {}
+    for reward in (part.reward for part in recipe.parts):
+        boundary, limits = getattr(reward, "boundary", None), getattr(reward, "limits", None)
+        if boundary is not None and limits is not None:
+            language = getattr(reward, "language", None)
+            found[reward.name] = {
+                "boundary": boundary.identity.rstrip(":"),
+                **asdict(limits),
+                "language": getattr(language, "name", "python"),
+                "deadline": getattr(reward, "deadline", FIXED),
+            }
+    return found
 
 
 class _Judging:

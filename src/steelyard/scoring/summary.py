@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from steelyard.advantages import SCHEMES, dead
 from steelyard.blame import DOUBTS, REPRODUCED, REWARD_ERROR_SHARE, SHARE_ACTS_FROM, UNSCORED_SHARE
+from steelyard.execution import FIXED
 from steelyard.files import Survey
 from steelyard.ledger import Ledger, Run
 from steelyard.outcome import Abstained, Scored, ScoredGroup, Unscored
+from steelyard.rewards.limits import FAILS as REFERENCE_FAILS
 from steelyard.scheduling.deadlines import Standing
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -75,8 +77,12 @@ class Summary:
         (longest completion of the decile in characters, rollouts, unscored) from short to long.
     times
         Service times by part.
+    code
+        Of parts that run code, the settings: `boundary`, `cpu_s`, `deadline`, ...
     deadlines
         Where learnt CPU limits stand, and what they cost.
+    has_references, failing_references
+        Whether any row has a field for the column `reference`, and tests whose reference does not pass them.
     errors, reproduced
         Rollouts on which a part failed twice for their content: by an error; by that, the wall clock or
         lost contact.
@@ -97,7 +103,10 @@ class Summary:
     groups: Sequence[GroupLine] = ()
     length_deciles: Sequence[tuple[int, int, int]] = ()
     times: Sequence[PartTimes] = ()
+    code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deadlines: Sequence[Standing] = ()
+    has_references: bool = False
+    failing_references: int = 0
     errors: int = 0
     reproduced: int = 0
     skipped: int = 0
@@ -225,6 +234,10 @@ class Counting:
         summary.value_sum = math.fsum(self._sums)
         summary.length_deciles = _deciles(Counter(self._survey.lengths), self._unscored_lengths)
         summary.times = [_times(ledger, run, name, place) for name, place in run.parts.items()]
+        summary.code = run.spec.get("code", {})
+        summary.has_references = self._survey.names.get("reference", "reference") in self._survey.fields
+        if any(one["deadline"] != FIXED for one in summary.code.values()):
+            summary.failing_references = _failing_references(ledger, run)
         return summary
 
     def _lines(self) -> Iterator[GroupLine]:
@@ -253,6 +266,12 @@ def _deciles(lengths: Counter[int], unscored: Counter[int]) -> list[tuple[int, i
             in_part = missing = 0
             due = seen * _DECILES // total + 1
     return found
+
+
+def _failing_references(ledger: Ledger, run: Run) -> int:
+    """Tests whose reference solution was found not to pass them."""
+    noted = ((one.evidence or {}).get("deadline", {}) for one in ledger.attempts(run))
+    return len({said["test"] for said in noted if said.get("reference") == REFERENCE_FAILS})
 
 
 def _times(ledger: Ledger, run: Run, name: str, place: int) -> PartTimes:
