@@ -174,7 +174,11 @@ def test_rows_of_one_group_with_different_golds_are_bad(tmp_path):
     rows = [rollout("a", group="g"), rollout("b", group="g", gold="3"), rollout("c", group="g")]
     write(tmp_path / "rollouts.jsonl", rows)
     refused(
-        tmp_path, says=["rollouts.jsonl:2: unequal columns in a group", "'answer'", "first row of group 'g'"]
+        tmp_path,
+        says=[
+            "rollouts.jsonl:2: unequal columns in a group",
+            "'answer': '3' differs from '2' in line 1, the first row of group 'g'",
+        ],
     )
 
 
@@ -778,3 +782,11 @@ def test_a_command_whose_output_has_no_room_says_so(undisturbed):
 def test_gzip_under_another_name_is_called_by_its_name(tmp_path):
     (tmp_path / "rollouts.jsonl").write_bytes(b"\x1f\x8b\x08\x00x\n")
     refused(tmp_path, says=["this is gzip, not JSON Lines"])
+
+
+def test_of_several_columns_the_one_that_differs_in_a_group_is_named(tmp_path):
+    row = {"prompt": "?", "completion": "a", "group": 7, "tests": [{"input": "", "output": "1"}]}
+    languages = ["cpp", "cpp", "C++17"]
+    write(tmp_path / "rollouts.jsonl", [row | {"language": language} for language in languages])
+    words = "rollouts.jsonl:3: unequal columns in a group: column 'language': 'C++17' differs from 'cpp'"
+    refused(tmp_path, reward="tests", says=[f"{words} in line 1, the first row of group 7"])

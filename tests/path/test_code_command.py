@@ -1,5 +1,6 @@
 """Code on the command line: scored behind a boundary, or refused before anything is on disk."""
 
+import json
 import sys
 
 import pytest
@@ -11,6 +12,12 @@ from steelyard.rewards.recipe_file import load_recipe
 
 real = pytest.mark.needs("bubblewrap")
 
+MINE = """
+from steelyard.sandbox.bubblewrap import Bubblewrap
+
+class Mine(Bubblewrap):
+    name, identity = "mine", "mine/1"
+"""
 RECIPE = '[[part]]\nreward = "tests"\n'
 PAIRS = [{"input": "2\n", "output": "4\n"}, {"input": "3\n", "output": "9\n"}]
 
@@ -69,6 +76,50 @@ def test_the_same_command_again_runs_no_code_again(folder, monkeypatch):
     monkeypatch.setattr(Bubblewrap, "check", None)
     assert score(folder, "--reward", "tests", "--cpu", "0.5").code == 0
     assert timeless(read(folder / "out.jsonl")) == timeless(before)
+
+
+@real
+def test_another_cpu_limit_or_boundary_is_named_when_the_ledger_holds_another_run(folder):
+    write(folder / "rows.jsonl", ROWS[:1])
+    (folder / "mine.py").write_text(MINE)
+    assert "ran code in bubblewrap/1: 100.0% isolated" in score(folder, "-r", "tests", "--cpu", "0.5").out
+    said = score(folder, "-r", "tests", "--cpu", "0.7").err
+    assert "another run (code.tests.cpu_s: 0.5 there, 0.7 now)" in said
+    said = score(folder, "-r", "tests", "--cpu", "0.5", "--boundary", "mine.py:Mine").err
+    assert 'code.tests.boundary: "bubblewrap/1" there, "mine/1" now' in said
+
+
+@real
+def test_a_boundary_of_the_users_runs_code_by_its_factory_and_is_recorded(folder):
+    write(folder / "rows.jsonl", [ROWS[0] | {"id": "a"}])
+    (folder / "mine.py").write_text(MINE)
+    done = score(folder, "-r", "tests", "--boundary", "mine.py:Mine")
+    assert done.code == 0, done
+    assert "in mine/1: 100.0% isolated" in done.out
+    assert "\nboundary mine/1\n" in steelyard("show", "out.jsonl", "--row", "a", cwd=folder).out
+    said = json.loads(steelyard("show", "out.jsonl", "--row", "a", "--json", cwd=folder).out)
+    assert said["boundaries"] == {"tests": "mine/1"}
+
+
+@real
+def test_who_names_another_boundary_than_the_recipe_is_told_that_the_recipes_is_taken(folder):
+    write(folder / "rows.jsonl", ROWS[:1])
+    (folder / "mine.py").write_text(MINE)
+    (folder / "recipe.toml").write_text(RECIPE + 'settings = { boundary = "bubblewrap" }\n')
+    done = score(folder, "--recipe", "recipe.toml", "--boundary", "mine.py:Mine")
+    assert (
+        "tests runs in bubblewrap, which the recipe names itself; --boundary mine.py:Mine is for" in done.err
+    )
+    assert "in bubblewrap/1: " in done.out
+    assert score(folder, "--recipe", "recipe.toml", "--boundary", "bubblewrap").err == ""
+    assert score(folder, "--recipe", "recipe.toml").err == ""
+
+
+@real
+def test_a_reference_that_fails_its_own_tests_is_counted(folder):
+    write(folder / "rows.jsonl", [ROWS[0] | {"reference": WRONG}])
+    done = score(folder, "-r", "tests", "--cpu", "3", "--deadline", "reference")
+    assert "1 test with a reference that fails its own tests" in done.out
 
 
 class TestRefusedBeforeAnythingIsOnDisk:

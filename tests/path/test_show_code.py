@@ -6,6 +6,9 @@ import pytest
 from as_a_user import steelyard, write
 
 from boundaries import CANARY_ANSWERS, JUDGED, LOST, SNIPPET, SPINNING, WALL, WRONG, FakeBoundary
+from steelyard.cli.row import _attempt as shown_attempt
+from steelyard.clock import Clocks
+from steelyard.outcome import Attempt, Scored
 
 PAIRS = [{"input": "2\n", "output": "4\n5\n"}]
 RAISING = "def f(x):\n    nothing = {}\n    return nothing[x]\n"
@@ -57,7 +60,8 @@ class TestARow:
         [
             ("wrong", ["number 1 of 2, line 4 of the tests", "assert f(2) == 4", "expected 4", "got 2"]),
             ("raising", ["raised KeyError: 2", "line 3 of the program: return nothing[x]"]),
-            ("spinning", ["tests try 1: cut by cpu", "waited to be loaded, or for call 1 of 2 or a later one: f(2)"]),
+            ("spinning", ["waited to be loaded, or for call 1 of 2 or a later one: f(2)"]),
+            ("spinning", ["tests try 1: cut by cpu"]),
             ("judged", ["assert y == x * x", "call f(2)", "expected 4", "got 2"]),
             ("piped", ["input 2", "differs in line 2: '5' expected, '\\x1b[31m[b]6[/]' came back"]),
         ],
@@ -128,3 +132,31 @@ def test_a_suspect_says_how_it_failed_twice_and_that_the_canary_was_answered(
     assert "tests try 2 in a fresh slot: " in attempts
     assert attempts.count("canary after it: answered") == 1
     assert code in steelyard("show", "o.jsonl", "--why", cwd=tmp_path).out
+
+
+def test_what_a_compiler_said_of_a_program_is_its_own():
+    attempt = Attempt(0, "tests", 0, 0, 1, Clocks(), evidence={"stdout": "main.cpp:1: no"})
+    assert "    compiler\n      main.cpp:1: no" in shown_attempt(attempt, Scored(0.0, "load_error"))
+    assert "    stdout\n" in shown_attempt(attempt, Scored(0.0, "wrong_answer"))
+
+
+def test_the_seconds_of_a_deadline_are_told_with_how_slow_the_machine_was():
+    deadline = {
+        "audit": False, "level": "kind", "cpu_s": 2.0, "proposed_s": 2.0, "declared_s": 10.0, "step": 0,
+        "used_s": 1.0, "score": 1.25, "bound": 0.004,
+    }  # fmt: skip
+    attempt = Attempt(0, "tests", 0, 0, 1, Clocks(), evidence={"deadline": deadline})
+    assert "2 s of CPU at slowness 1, " in shown_attempt(attempt, None)
+    assert "1 s used at slowness 1.25" in shown_attempt(attempt, None)
+
+
+@pytest.mark.parametrize("name", ["0", "first"])
+def test_a_group_without_a_name_is_shown_by_the_name_of_its_first_row(tmp_path, name):
+    write(tmp_path / "rows.jsonl", [{"id": "first", "prompt": "?", "completion": "4", "answer": "4"}])
+    assert steelyard("score", "rows.jsonl", "-r", "gsm8k", "--out", "o.jsonl", "-q", cwd=tmp_path).code == 0
+    assert "group first, index 0" in shown(tmp_path, "first")
+    assert json.loads(shown(tmp_path, "first", "--json"))["group"] == "first"
+    done = steelyard("show", "o.jsonl", "--group", name, cwd=tmp_path)
+    assert done.code == (0 if name == "first" else 2)
+    if name == "first":
+        assert "group first, 1 rollout: 1 " in done.out

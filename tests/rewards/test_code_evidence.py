@@ -11,6 +11,7 @@ from steelyard.execution import Ended, Execution, Limits
 from steelyard.outcome import Context, Scored, Unscored
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.evidence import failed_check, failed_pair, judged_check
+from steelyard.rewards.facts import Paying
 from steelyard.rewards.suites import Raised, Value, compile_suite
 from steelyard.rewards.suites.suite import Pair
 from steelyard.runtime import Runtime
@@ -86,6 +87,25 @@ def test_a_pair_says_in_which_line_the_outputs_differ():
         "number": 2, "of": 3, "input": "7\n", "expected": "0\n1.0\n3\n", "got": "0\n1\n2\n",
         "parts": "in line 3: '3' expected, '2' came back",
     }  # fmt: skip
+
+
+def test_a_right_output_says_that_the_status_is_what_failed():
+    told = failed_pair(1, 1, Pair("", "5\n"), Execution(Ended.EXIT, 3, stdout=b"5\n"))
+    assert told == {
+        "number": 1, "of": 1, "input": "", "ended": "its output is right, but it ended with status 3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("execution", "words"),
+    [
+        (Execution(Ended.EXIT, 0), "it ended by itself (status 0) before its tests did"),
+        (Execution(Ended.SIGNAL, 11), "SIGSEGV"),
+        (Execution(Ended.SIGNAL, 99), "signal 99"),
+    ],
+)
+def test_an_end_before_the_tests_is_told_in_words(execution, words):
+    assert Paying(0.0, share=False).ended(execution, None).reason == words
 
 
 def test_of_a_judge_only_what_is_known_is_read():

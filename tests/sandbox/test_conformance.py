@@ -496,6 +496,7 @@ def test_a_third_partys_boundary_is_named_by_its_factory(tmp_path, monkeypatch, 
     [
         (["--markdown"], "without --conformance"),
         (["--conformance", "nobody"], "there is no boundary 'nobody'"),
+        (["--conformance", "narrow.py"], "say narrow.py:factory"),
         (["--conformance", "nowhere:make"], "cannot be imported"),
         (["--conformance", "sys:maxsize"], "cannot be called"),
         (["--conformance", "bubblewrap:image"], "there is no boundary 'bubblewrap:image'"),
@@ -513,6 +514,13 @@ def test_what_cannot_be_held_against_the_suite_is_refused_with_the_next_step(
     told = capsys.readouterr().err
     assert said in told
     assert "next:" in told
+
+
+def test_where_a_boundary_cannot_be_made_nothing_is_left_under_way():
+    left = len(holding._LEFT)
+    with pytest.raises(RefusedError, match="cannot be made"):
+        hold(dict)
+    assert len(holding._LEFT) == left
 
 
 def test_a_boundary_that_does_not_attest_is_refused_and_closed():

@@ -123,6 +123,53 @@ def test_what_a_boundary_says_is_printed_as_it_is(monkeypatch, capsys):
     assert "\\x1b[31m[red]" in said
 
 
+def test_a_boundary_that_cannot_be_made_is_told_and_the_others_are_asked(monkeypatch, capsys):
+    def maker(name, **_):
+        def make():
+            if name == "bubblewrap":
+                raise REFUSED
+            return Boundary(HOLDS)
+
+        return make
+
+    monkeypatch.setattr(doctor, "survey", lambda: SOUND)
+    monkeypatch.setattr(doctor, "maker_of", maker)
+    monkeypatch.setattr(doctor.shutil, "which", lambda program: program if program == "runc" else None)
+    assert doctor.run(as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)["boundaries"]
+    assert [(one["attests"], one["reason"]) for one in told] == [(False, "no user namespace"), (True, None)]
+
+
+def test_a_name_that_is_no_boundarys_is_refused(monkeypatch):
+    monkeypatch.setattr(doctor, "survey", lambda: SOUND)
+    with pytest.raises(RefusedError, match=r"no boundary 'moon'\n.*path/to/file\.py:factory"):
+        doctor.run(as_json=True, named=["moon"])
+
+
+def test_a_boundary_of_the_users_is_asked_by_its_factory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    name, identity = 'mine', 'mine/1'\n    run = check = None\n"
+        "    async def attest(self, limits=None): return {'box': 'tight'}\n"
+        "    async def close(self): pass\n"
+        "class Lame:\n    name, identity = 'lame', 'lame/1'\n"
+    )
+    monkeypatch.setattr(doctor, "survey", lambda: BROKEN)
+    assert doctor.run(as_json=False, named=[f"{tmp_path}/mine.py:Mine"]) == 0
+    said = capsys.readouterr().out
+    assert "mine holds\nproved: box tight" in said
+    assert "this machine" not in said
+    assert doctor.run(as_json=False, named=[f"{tmp_path}/mine.py:Lame"]) == 1
+    assert "it has no attest, run, check, close" in capsys.readouterr().out
+
+
+def test_a_person_is_told_the_telling_facts_and_once_that_it_does_not_hold(monkeypatch, capsys):
+    _, said = ask(monkeypatch, capsys, SOUND, {"uid": "1000", "usr_writable": "no"}, as_json=False)
+    assert "proved: uid 1000 (--json has all)" in said
+    refused = RefusedError("it does not hold on this machine: why", where="boundary", remedy="mend it")
+    _, said = ask(monkeypatch, capsys, SOUND, refused, as_json=False)
+    assert "bubblewrap does not hold: why" in said
+
+
 @pytest.mark.needs("bubblewrap")
 def test_bubblewrap_holds_on_this_machine(capsys):
     assert doctor.run(as_json=True) == 0

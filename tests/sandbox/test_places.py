@@ -68,7 +68,9 @@ def of_podman(folder, slots):
     options += [word for of, to in shown for word in ("--volume", f"{of}:{to}:ro")]
     prefix = [*PODMAN, *container_command("podman", str(root), [*options, "--rootfs"])[1:]]
     traits = Traits(python=interior.python, packages=tuple(interior.packages))
-    site = CommandSite(prefix, name="podman", end=[*PODMAN, "rm", "--force", "{name}"], traits=traits)
+    site = CommandSite(
+        prefix, name="podman", end=[*PODMAN, "rm", "--force", "--time", "0", "{name}"], traits=traits
+    )
     return Remote(site, slots=slots)
 
 
@@ -113,6 +115,10 @@ async def test_programs_end_as_they_do_everywhere(kind, tmp_path):
         assert boundary.score(b"") == 1.0
         await ran(boundary, "print(1)")
         assert boundary.score(b"") != 1.0, "once somebody asks, slots spin"
+        killed = await ran(boundary, "import os\nos.kill(os.getpid(), 9)\nprint('alive')")
+        first = kind == "runc"  # of its namespace: whom its own signal does not reach
+        assert killed.ended in {Ended.EXIT, Ended.SIGNAL}, "what it does to itself is no suspicion"
+        assert killed.ended is Ended.EXIT or not first
         floods = await ran(boundary, "while True: print('x' * 1000)", Limits(cpu_s=20, output_bytes=MIB))
         assert floods.limit == "output"
 
@@ -128,6 +134,9 @@ for folder in ("/tmp", "/dev/shm", "/var/tmp", "."):
         Path(folder, "left-behind").write_text("x")
     except OSError:
         pass
+for depth in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:

@@ -108,7 +108,7 @@ async def test_a_program_that_ends_is_told_whole():
 
 
 @in_a_loop
-async def test_what_it_sent_comes_frame_by_frame_and_enough_is_told_once():
+async def test_what_it_sent_is_heard_until_it_is_enough_which_is_told_once():
     site = ScriptedSite(
         [[telling.message("reply", {}, b"one"), telling.message("reply", {}, b"two"), ended()]]
     )
@@ -119,7 +119,7 @@ async def test_what_it_sent_comes_frame_by_frame_and_enough_is_told_once():
         return True
 
     await boundary.run(PROGRAM, Limits(), listen=listen)
-    assert heard == [b"one", b"two"]
+    assert heard == [b"one"]
     assert site.lines[0].asked.count("enough") == 1
     await boundary.close()
 
@@ -237,6 +237,52 @@ async def test_a_line_to_a_process_closes_though_nobody_reads_what_it_wrote():
         await line.close()
     with pytest.raises(ConnectionError):
         await line.send(b"x")
+
+
+@in_a_loop
+async def test_a_run_that_goes_on_when_its_boundary_is_closed_ends():
+    site = ScriptedSite([[None]])
+    boundary = Remote(site)
+    running = asyncio.ensure_future(boundary.run(PROGRAM, Limits()))
+    await until(lambda: site.lines and "run" in site.lines[0].asked)
+    await boundary.close()
+    async with asyncio.timeout(10):
+        assert (await running).ended is Ended.LOST
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"code": {}},
+        {"limit": ["cpu"]},
+        {"ended": "well"},
+        {"clocks": {"cpu_s": float("nan")}},
+        {"clocks": {"wall_s": -1.0}},
+        {"opinion": ["a", 1, None, None, None, None]},
+        {"opinion": [1, 1, None, None, None, {}, 7]},
+        {"evidence": None},
+    ],
+)
+@in_a_loop
+async def test_what_is_no_execution_is_believed_in_no_part(told):
+    right, parts = telling.execution_told(DONE)
+    execution = await outcome(ScriptedSite([telling.message("ended", {**right, **told}, *parts)]))
+    assert execution.ended is Ended.LOST
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [telling.message("reply", {}, b"x" * 1_000_000)] * 20,
+        [telling.message("reply", {}, b"x"), telling.message("never", {"cause": "?", "clocks": {}})],
+        [frames.pack(frames.pack(b"[" * 100_000))],
+    ],
+    ids=["without end", "began and never began", "nested"],
+)
+@in_a_loop
+async def test_a_runner_that_makes_no_sense_is_lost_contact(said):
+    execution = await outcome(ScriptedSite([said]))
+    assert execution.ended is Ended.LOST
 
 
 @in_a_loop

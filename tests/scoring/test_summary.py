@@ -16,6 +16,7 @@ from steelyard.ledger import Ledger
 from steelyard.outcome import Abstained, Attempt, Part, Scored, ScoredGroup, Unscored
 from steelyard.rewards import Recipe, find
 from steelyard.rollout import Group, Rollout
+from steelyard.scheduling.deadlines import Standing
 from steelyard.scoring import Options, Summary, score_file
 from steelyard.scoring.summary import Counting, _deciles
 
@@ -234,3 +235,37 @@ def test_progress_is_told_by_stage_and_ends_at_the_total(tmp_path):
     assert list(dict.fromkeys(one.stage for one in far)) == ["reading", "judging", "writing"]
     judged = [one for one in far if one.stage == "judging"][-1]
     assert (judged.done, judged.total, dict(judged.verdicts)) == (14, 14, {"scored": 14})
+
+
+def test_one_rollout_is_one(record):
+    assert "1 rollout in 1 group, " in told(counted([[Scored(1.0)]]).finish(*record))
+
+
+# --- deadlines
+
+
+def code(deadline, cpu_s=10.0):
+    return {"tests": {"boundary": "fake/1", "deadline": deadline, "cpu_s": cpu_s}}
+
+
+STANDING = Standing("tests", "kind", "table", 2.0, False, 0.06, 48, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({"code": code("adaptive", 2.0), "deadlines": [STANDING]}, "`adaptive` can never act: none is below 2 s"),
+    ({"code": code("reference")}, "`reference` did nothing: no row has a column `reference`"),
+    ({"code": code("adaptive")}, "`adaptive` did nothing yet: it needs 30 passes in earlier steps"),
+    ({"code": code("adaptive"), "deadlines": [STANDING]}, "not in force yet: 48 of about 600 passes"),
+    ({"deadlines": [STANDING._replace(passes=900)]}, "not in force: the bound must be below 0.5%"),
+    ({"failing_references": 1}, "1 test with a reference that fails its own tests"),
+])  # fmt: skip
+def test_a_deadline_that_does_nothing_says_why(given, words):
+    said = told(Summary(verdicts=Counter(scored=1), sizes=Counter({1: 1}), **given))
+    assert words in said
+    assert said.count("CPU deadline") + said.count("reference that fails") == 1
+
+
+def test_a_deadline_in_force_or_fixed_says_nothing_more():
+    given = {"code": code("adaptive"), "deadlines": [STANDING._replace(in_force=True)]}
+    assert "force" not in told(Summary(verdicts=Counter(scored=1), **given))
+    assert "CPU deadline" not in told(Summary(verdicts=Counter(scored=1), code=code("fixed", 2.0)))

@@ -195,7 +195,7 @@ def score(
 
     places = _places(boundary, cpu, timeout, language, deadline)
     what = asked(_split(reward or []), recipe, schema_draft=schema_draft, formats=formats, places=places)
-    if boundary is not None and (words := overridden(what, places["boundary"])):
+    if boundary is not None and (words := overridden(what, boundary, places["boundary"])):
         typer.echo(f"steelyard: {words}", err=True)
     options = Options(
         columns=_columns(column or []),

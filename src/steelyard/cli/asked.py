@@ -60,19 +60,17 @@ def asked(
     return Recipe(tuple(Part(_found(name, settings if name in schemas else {}, places)) for name in names))
 
 
-def overridden(recipe: Recipe, boundary: Boundary | str) -> str | None:
+def overridden(recipe: Recipe, said: str, boundary: Boundary | str) -> str | None:
     """Say that a recipe names another boundary than the command line, and so runs there."""
+    name, _, argument = said.partition(":")
     for part in recipe.parts:
         own = getattr(part.reward, "boundary", None)
-        if own is None or own is boundary:
+        if own is None or own is boundary or (own.name == name and argument in own.identity):
             continue
-        name, _, argument = boundary.partition(":") if isinstance(boundary, str) else ("", "", "")
-        if own.name != name or argument not in own.identity:
-            other = boundary if isinstance(boundary, str) else boundary.name
-            return (
-                f"reward {part.reward.name} runs in {own.name}, which the recipe names itself; "
-                f"--boundary {other} is for parts that name none"
-            )
+        return (
+            f"reward {part.reward.name} runs in {own.name}, which the recipe names itself; "
+            f"--boundary {said} is for parts that name none"
+        )
     return None
 
 

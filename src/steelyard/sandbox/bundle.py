@@ -219,8 +219,8 @@ class BundleSite:
             return await ProcessLine.start(
                 [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)], end
             )
-        except SandboxError:
-            await end()
+        except BaseException:  # called off, too
+            await asyncio.shield(end())
             raise
 
     def _below(self) -> str | None:

@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from steelyard.errors import RefusedError
@@ -130,7 +131,8 @@ class CommandSite:
         self.name = name
         self._command = list(command)
         if end is None and any("{name}" in word for word in command):
-            end = [command[0], "rm", "--force", "{name}"]
+            at_once = ["--time", "0"] if Path(command[0]).name == "podman" else []  # Docker does not wait
+            end = [command[0], "rm", "--force", *at_once, "{name}"]
         self._end = list(end or ())
         counted = any("{memory_bytes}" in word for word in command)
         traits = traits or Traits(boot_s=BOOT_S)
@@ -166,7 +168,13 @@ class CommandSite:
             await self._ended(name)
 
         argv = [*_filled(self._command, words), *command]
-        return await ProcessLine.start(argv, end, self._folder)  # conmon notes there that memory was short
+        try:
+            return await ProcessLine.start(
+                argv, end, self._folder
+            )  # conmon notes there that memory was short
+        except BaseException:  # called off, too
+            await asyncio.shield(end())
+            raise
 
     async def _ended(self, name: str) -> None:
         """End a container; one that could not be ended is tried again at the site's end."""

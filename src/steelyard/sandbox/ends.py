@@ -98,6 +98,8 @@ def _signalled(watched: Watched, number: int, cpu_s: Seconds) -> tuple[Ended, in
     # It was the kernel, for want of CPU or memory, or somebody outside: the first process of a namespace
     # cannot send itself this one.
     limit = "cpu" if cpu_s >= watched.limits.cpu_s else "memory" if watched.usage.memory_kills() else None
+    if limit is None and watched.guest.slot.may_kill_itself:
+        return Ended.SIGNAL, number, None  # unless somebody's want of memory is in the evidence
     return (Ended.LOST, number, None) if limit is None else (Ended.LIMIT, None, limit)
 
 

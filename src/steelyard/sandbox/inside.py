@@ -105,7 +105,9 @@ class Inside:
             on_gone(slot)
 
         environment = {**ENVIRONMENT, "PYTHONPATH": ":".join(self._packages), "MALLOC_ARENA_MAX": "2"}
-        return Slot(lambda control: self._command(control, mould), self._clock, gone, environment)
+        slot = Slot(lambda control: self._command(control, mould), self._clock, gone, environment)
+        slot.may_kill_itself = self._box is not None
+        return slot
 
     def _command(self, control: int, mould: Mould) -> list[str]:
         reserved = mould._replace(memory_bytes=mould.memory_bytes + _RESERVED)
@@ -228,6 +230,7 @@ class InsideUsage:
         self._times = processes.Times()
         self._last: processes.State | None = None
         self._kills = kills.Kills(container) if container is not None else None
+        self._foreign = _killed_by_the_machine()
         self._before_s = self._all_s()
         self._most_s: Seconds = 0.0
 
@@ -282,7 +285,17 @@ class InsideUsage:
         """What else was counted, as evidence."""
         delay_s = self._last.run_delay_s if self._last is not None else None
         counted: dict[str, Any] = {} if delay_s is None else {"run_delay_s": delay_s}
-        return counted if self._kills is None else counted | self._kills.evidence()
+        if self._kills is not None:
+            return counted | self._kills.evidence()
+        foreign = _killed_by_the_machine() - self._foreign
+        return counted | ({"foreign": foreign} if foreign > 0 else {})
 
     def close(self) -> None:
         """Look no longer."""
+
+
+def _killed_by_the_machine() -> int:
+    """How many processes the machine's kernel has ended for want of memory; 0 where it does not say."""
+    with suppress(OSError), Path("/proc/vmstat").open(encoding="ascii") as lines:
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0

@@ -14,6 +14,9 @@ from steelyard.sandbox.site import Line
 _WAITING = 64
 """Messages that are kept unread: a runner that says more waits, and so does what it tells of."""
 
+_OPENS_S = 1.0
+_LONGEST = 1 << 26  # of what a runner says at once; what it is asked may be longer
+
 Message = tuple[str, dict[str, Any], list[bytes]]
 
 
@@ -54,7 +57,7 @@ class Place:
         self._listening = asyncio.ensure_future(self._listen(self._line))
 
     async def _listen(self, line: Line) -> None:
-        reader = frames.Reader(telling.LONGEST)
+        reader = frames.Reader(_LONGEST)
         try:
             while data := await line.receive():
                 for frame in reader.feed(data):
@@ -100,10 +103,16 @@ class Place:
         if self.gone:
             return
         self.gone = True
+        if self._messages.full():
+            self._messages.get_nowait()
+        self._messages.put_nowait(ConnectionError("the line was closed"))  # for whoever hears now
         self.closing = asyncio.ensure_future(self._close())
         self._on_gone(self)
 
     async def _close(self) -> None:
+        await asyncio.wait(
+            {self._opening}, timeout=_OPENS_S
+        )  # what is half made is best ended when it is made
         if not self._opening.done():
             self._opening.cancel()
         line: Line | None = None

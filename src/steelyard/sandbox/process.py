@@ -69,6 +69,9 @@ class ProcessLine:
         except OSError as error:
             os.close(errors)
             raise SandboxError("sandbox", f"{command[0]} cannot be started: {error}") from error
+        except BaseException:
+            os.close(errors)
+            raise
         return cls(process, errors, end)
 
     async def send(self, data: bytes) -> None:

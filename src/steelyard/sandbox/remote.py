@@ -43,6 +43,7 @@ GRACE_S: Final = 90.0
 CLOSE_S: Final = 1.5
 """How long all lines together may take to close."""
 
+_SLACK_BYTES: Final = 1 << 20
 _NUMBERS: Final = count(1)
 _USERS_EACH: Final = 256  # two servers of a hundred each
 _LEAST_USER: Final = 1_000
@@ -381,16 +382,22 @@ class _Open:
                 place.close()
 
     async def _answer(self, place: Place, ask: _Ask) -> tuple[str, dict[str, Any], list[bytes]]:
-        """Send a request and hear its end; too long a silence is a lost line."""
+        """Send a request and hear its end; too long a silence is a lost line, and so is a flood."""
+        left, enough, replied = ask.limits.reply_bytes + _SLACK_BYTES, False, False
         try:
             async with asyncio.timeout(ask.limits.wall_s + GRACE_S):
                 await place.send(ask.message)
-                enough = False
                 while True:
                     what, told, parts = await place.hear()
+                    if what == "never" and replied:
+                        raise ConnectionError("what has answered cannot never have begun")
                     if what != "reply":
                         return what, told, parts
-                    if ask.hear(parts[0]) and not enough:
+                    replied = True
+                    left -= sum(map(len, parts))
+                    if left < 0:
+                        raise ConnectionError("it sends without end")
+                    if not enough and any(ask.hear(part) for part in parts):
                         enough = True
                         await place.send(telling.message("enough"))
         except TimeoutError as error:

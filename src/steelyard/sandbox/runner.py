@@ -57,15 +57,18 @@ class _Runner:
         self._warm: Warm | None = None
         self._task: asyncio.Task[None] | None = None
         self._guest: Guest | None = None
+        self._enough = False
+        self._replies: list[bytes] = []
 
     def take(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
         if what == "settings":
             self._settings = told
         elif what == "enough":
+            self._enough = True
             if self._guest is not None:
                 self._guest.kill()
         elif self._task is None or self._task.done():
-            self._guest = None
+            self._guest, self._enough = None, False
             self._task = asyncio.create_task(self._answer(what, told, parts))
             self._task.add_done_callback(_end_with)
         else:
@@ -91,17 +94,26 @@ class _Runner:
 
     async def _run(self, warm: Warm, told: Mapping[str, Any], parts: list[bytes]) -> bytes:
         def listen(frame: bytes) -> bool:
-            self._writer.write(telling.message("reply", {}, frame))
-            return False  # whether it is enough is for the host to say
+            if not self._replies:
+                loop.call_soon(self._reply)  # what has come by then goes together
+            self._replies.append(frame)
+            return self._enough  # which is for the host to say
 
         def given_to(guest: Guest) -> None:
             self._guest = guest
 
+        loop = asyncio.get_running_loop()
         program = telling.program_read(told, parts)
         score = _scoring(warm, program.source, told)
         execution = await warm.run(program, Limits(**told["limits"]), listen=listen, given_to=given_to)
+        self._reply()
         said, written = telling.execution_told(execution)
         return telling.message("ended", {**said, **score()}, *written)
+
+    def _reply(self) -> None:
+        if self._replies and not self._enough:
+            self._writer.write(telling.message("reply", {}, *self._replies))
+        self._replies.clear()
 
     async def _check(self, warm: Warm, told: Mapping[str, Any], parts: list[bytes]) -> bytes:
         source, checks = telling.checks_read(told, parts)

@@ -201,6 +201,8 @@ class Slot:
         self.served = 0
         self.guests: dict[int, Guest] = {}
         self.gone = False
+        self.may_kill_itself = False
+        """Whether a guest could have sent itself SIGKILL: not where it is the first of its own namespace."""
         self.spun: Seconds | None = None
         self._spin: asyncio.Future[Seconds] | None = None
         self._on_gone = on_gone
@@ -406,6 +408,7 @@ def memory_file(content: bytes = b"") -> int:
     """A file in memory that holds this; whoever gets the descriptor reads from its start."""
     descriptor = os.memfd_create("steelyard", os.MFD_CLOEXEC)
     try:
+        os.fchmod(descriptor, 0o600)  # on gVisor others could open it by way of /proc
         rest = memoryview(content)
         while rest:
             rest = rest[os.pwrite(descriptor, rest, len(content) - len(rest)) :]

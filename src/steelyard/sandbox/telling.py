@@ -42,8 +42,11 @@ def read(frame: bytes) -> tuple[str, dict[str, Any], list[bytes]]:
     ValueError
         If it is none.
     """
-    head, *parts = frames.unpack(frame)
-    told = json.loads(head)
+    try:
+        head, *parts = frames.unpack(frame)
+        told = json.loads(head)
+    except RecursionError as error:
+        raise ValueError("no message: it is nested too deeply") from error
     if not isinstance(told, dict) or not isinstance(told.get("what"), str):
         raise ValueError(f"no message: {head[:100]!r}")  # noqa: TRY004 - as for what is no JSON
     return told.pop("what"), told, parts
@@ -97,17 +100,27 @@ def execution_told(
 def execution_read(told: Mapping[str, Any], parts: list[bytes]) -> tuple[Execution, Opinion]:
     """The execution and the opinion that were told."""
     stdout, stderr = parts
+    code, limit, peak, evidence = (told[name] for name in ("code", "limit", "peak_bytes", "evidence"))
+    sound = _is(code, int) and _is(limit, str) and _is(peak, int) and isinstance(evidence, dict)
+    opinion = told["opinion"] or ()
+    sound = sound and all(map(_is, opinion, (int, int, str, str, str, dict)))
+    if not sound or len(opinion) > len(Opinion._fields):
+        raise ValueError(f"no execution: {str(told)[:200]}")
     execution = Execution(
         Ended(told["ended"]),
-        told["code"],
-        told["limit"],
+        code,
+        limit,
         stdout=stdout,
         stderr=stderr,
         clocks=clocks_read(told["clocks"]),
-        peak_bytes=told["peak_bytes"],
-        evidence=told["evidence"],
+        peak_bytes=peak,
+        evidence=evidence,
     )
-    return execution, Opinion(*(told["opinion"] or ()))
+    return execution, Opinion(*opinion)
+
+
+def _is(value: object, kind: type) -> bool:
+    return value is None or type(value) is kind
 
 
 def clocks_told(clocks: Clocks | None) -> dict[str, Any]:
@@ -116,7 +129,18 @@ def clocks_told(clocks: Clocks | None) -> dict[str, Any]:
 
 
 def clocks_read(told: Mapping[str, Any]) -> Clocks:
-    """The clocks that were told."""
+    """The clocks that were told.
+
+    Raises
+    ------
+    ValueError
+        If one is no time.
+    """
+    for name, value in told.items():
+        if name != "censored" and value is not None and not (_is(value, float) or _is(value, int)):
+            raise ValueError(f"{name} is {value!r}")
+        if name != "censored" and value is not None and not 0 <= value < float("inf"):
+            raise ValueError(f"{name} is {value!r}")
     return Clocks(**told)
 
 

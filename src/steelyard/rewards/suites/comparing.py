@@ -190,8 +190,8 @@ def _raising(check: Check, outcomes: Sequence[Outcome]) -> Checked:
         raised = error.outcome
         if _is_one_of(raised, check.raises):
             return Checked(True, check.line, check.text)
-        return Checked(False, check.line, check.text, "exception", f"{check.text}: {_said(raised)}")
-    said = f"{check.text}: {shown(value)} came back, no {' or '.join(check.raises)}"
+        return Checked(False, check.line, check.text, "exception", f"{check.text.removesuffix(':')}: {_said(raised)}")
+    said = f"{check.text.removesuffix(':')}: {shown(value)} came back, no {' or '.join(check.raises)}"
     return Checked(False, check.line, check.text, "wrong_answer", said)
 
 

@@ -190,7 +190,7 @@ class _Run:
 
     def note(self, code: str, reason: str, line: int, text: str) -> None:
         if self.code is None:
-            self.code, self.reason = code, f"line {line}: {text}: {reason}"[:400]
+            self.code, self.reason = code, f"line {line}: {text.removesuffix(':')}: {reason}"[:400]
             if code == "exception" and not self.link.touched:
                 # A name of the candidate's may be anything at all: only a failed import is beyond its reach.
                 missing = isinstance(self.known or sys.exc_info()[1], ImportError)

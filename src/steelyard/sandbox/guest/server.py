@@ -150,10 +150,15 @@ class _Server:
             os.close(watch)
         pid, user = self._guests.pop(guest)
         _pid, status, use = os.wait4(pid, 0)
-        more_s = 0.0
-        if user is not None and self._prepared.users is not None:
-            more_s = self._prepared.users.clear(user)
+        users = self._prepared.users
+        more_s = users.end(user) if users is not None and user is not None else 0.0
         self._tell(ENDED, guest, status, (use.ru_utime + more_s, use.ru_stime, use.ru_maxrss * 1024))
+        if users is not None and user is not None:
+            try:
+                users.clear(user)
+            except OSError as error:  # then nobody else may come after it
+                os.write(2, f"what a guest left cannot be removed: {error}\n".encode())
+                os._exit(1)
 
     def _tell(
         self, kind: int, guest: int, status: int, use: tuple[float, float, int] = (0.0, 0.0, 0)

@@ -81,9 +81,12 @@ class Users:
         os.setresuid(self.uid, self.uid, self.uid)
         os.chdir(f"{own}/work")
 
-    def clear(self, uid: int) -> float:
-        """End what still runs as a user that is gone, and remove what it left; CPU seconds of what ended."""
-        cpu_s = 0.0 if self.namespaces else self._ended(uid)
+    def end(self, uid: int) -> float:
+        """End what still runs as a user that is gone; CPU seconds of what ended."""
+        return 0.0 if self.namespaces else self._ended(uid)
+
+    def clear(self, uid: int) -> None:
+        """Remove what it left."""
         own = self.folder(uid)
         for name in FOLDERS:
             _removed(f"{own}/{name}")
@@ -92,7 +95,6 @@ class Users:
                 left = [entry.path for entry in entries if _owned(entry, uid)]
             for path in left:
                 _removed(path)
-        return cpu_s
 
     def _ended(self, uid: int) -> float:
         killer = os.fork()
@@ -121,13 +123,25 @@ def _owned(entry: os.DirEntry[str], uid: int) -> bool:
 
 
 def _removed(path: str) -> None:
-    import shutil  # not for guests
-
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    """Remove a file, or a folder of whatever depth: what it holds is brought up first, level by level."""
+    if not os.path.isdir(path) or os.path.islink(path):
         with suppress(FileNotFoundError):
             os.unlink(path)
+        return
+    aside, number = f"{path}.{os.urandom(8).hex()}", 0  # a name that nobody has taken
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        with os.scandir(folder) as entries:
+            found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for inner, is_folder in found:
+            if is_folder:
+                number += 1
+                waiting.append(f"{aside}.{number}")
+                os.rename(inner, waiting[-1])
+            else:
+                os.unlink(inner)
+        os.rmdir(folder)
 
 
 def _can(flags: int) -> bool:
