@@ -8,7 +8,9 @@ from as_a_user import names, read, steelyard, timeless, write
 
 from boundaries import JUDGED, RIGHT, SLEEPING, SNIPPET, SPINNING, WRONG
 from steelyard.errors import RefusedError
+from steelyard.execution import RULES
 from steelyard.rewards.recipe_file import load_recipe
+from steelyard.sandbox.kinds import KINDS
 
 real = pytest.mark.needs("bubblewrap")
 
@@ -120,6 +122,12 @@ def test_a_reference_that_fails_its_own_tests_is_counted(folder):
     write(folder / "rows.jsonl", [ROWS[0] | {"reference": WRONG}])
     done = score(folder, "-r", "tests", "--cpu", "3", "--deadline", "reference")
     assert "1 test with a reference that fails its own tests" in done.out
+
+
+def test_the_help_names_every_boundary_and_every_word_of_a_deadline():
+    said = " ".join(steelyard("score", "--help").out.replace("│", " ").split())
+    for word in (*KINDS, *RULES, "path/to/file.py:factory"):
+        assert word in said
 
 
 class TestRefusedBeforeAnythingIsOnDisk:

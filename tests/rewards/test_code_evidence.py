@@ -12,6 +12,7 @@ from steelyard.outcome import Context, Scored, Unscored
 from steelyard.rewards.code import tests as unit_tests
 from steelyard.rewards.evidence import failed_check, failed_pair, judged_check
 from steelyard.rewards.facts import Paying
+from steelyard.rewards.hearing import TableHearing
 from steelyard.rewards.suites import Raised, Value, compile_suite
 from steelyard.rewards.suites.suite import Pair
 from steelyard.runtime import Runtime
@@ -197,3 +198,12 @@ def test_the_last_try_of_a_suspect_says_whether_the_canary_was_answered(answered
 
 async def _answer(answered):
     return answered
+
+
+def test_a_reason_that_begins_with_a_block_has_one_colon():
+    told = TableHearing(
+        compile_suite("import pytest\nwith pytest.raises(TypeError):\n    f('x')").table, share=False
+    )
+    told.listen(b'["loaded"]')
+    told.listen(b'["r",0,[["v",1]]]')
+    assert told.said()[1].reason == "with pytest.raises(TypeError): 1 came back, no TypeError"

@@ -457,7 +457,7 @@ def test_behind_a_boundary_a_hanging_program_is_cut_there_and_the_record_shows_w
         show_row(ledger, "1")
     assert (right.value, spinning.code) == (1.0, "cpu_adaptive")
     shown = capsys.readouterr().out
-    assert "2 s of CPU at score 1, from reference, of 30 s" in " ".join(shown.split())
+    assert "2 s of CPU at slowness 1, from reference, of 30 s" in " ".join(shown.split())
     assert "step from group 0 on; " in " ".join(shown.split())
     assert "P(cut | would pass) < 100.00% (95 %)" in " ".join(shown.split())
 

@@ -156,7 +156,7 @@ def test_a_boundary_of_the_users_is_asked_by_its_factory(tmp_path, monkeypatch, 
     monkeypatch.setattr(doctor, "survey", lambda: BROKEN)
     assert doctor.run(as_json=False, named=[f"{tmp_path}/mine.py:Mine"]) == 0
     said = capsys.readouterr().out
-    assert "mine holds\nproved: box tight" in said
+    assert "mine holds\nproved from inside: box tight" in said
     assert "this machine" not in said
     assert doctor.run(as_json=False, named=[f"{tmp_path}/mine.py:Lame"]) == 1
     assert "it has no attest, run, check, close" in capsys.readouterr().out
@@ -164,7 +164,7 @@ def test_a_boundary_of_the_users_is_asked_by_its_factory(tmp_path, monkeypatch, 
 
 def test_a_person_is_told_the_telling_facts_and_once_that_it_does_not_hold(monkeypatch, capsys):
     _, said = ask(monkeypatch, capsys, SOUND, {"uid": "1000", "usr_writable": "no"}, as_json=False)
-    assert "proved: uid 1000 (--json has all)" in said
+    assert "proved from inside: uid 1000 (--json has all)" in said
     refused = RefusedError("it does not hold on this machine: why", where="boundary", remedy="mend it")
     _, said = ask(monkeypatch, capsys, SOUND, refused, as_json=False)
     assert "bubblewrap does not hold: why" in said

@@ -13,7 +13,7 @@ from steelyard.sandbox.bubblewrap import Bubblewrap
 from steelyard.sandbox.conformance.cheating import CHEATING, ON_A_JUDGE
 from steelyard.sandbox.conformance.honest import HONEST, PLAIN
 from steelyard.sandbox.conformance.saboteurs import SABOTEURS
-from steelyard.sandbox.conformance.specimen import MARK, PASS, SECRET, SUITES, Specimen, under
+from steelyard.sandbox.conformance.specimen import MARK, PASS, SECRET, Specimen, under
 
 pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.timeout(240)]
 
@@ -93,23 +93,23 @@ def test_no_cheat_passes(specimens, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", ["snippet", "free"], ids=["call table", "judge"])
-def test_a_saboteur_among_seven_honest_siblings_changes_no_verdict(suite):
+def test_a_saboteur_among_seven_honest_siblings_changes_no_verdict():
     groups = []
-    for at, saboteur in enumerate(under(SABOTEURS, suite)):
-        rollouts = [
-            rollout_of(
-                saboteur._replace(
-                    name=f"{saboteur.name}, {place}", completion=saboteur.completion if place == 3 else PLAIN
-                ),
-                (at, place),
-                at * 8 + place,
-            )
-            for place in range(8)
-        ]
-        groups.append(Group(saboteur.name, at, rollouts))
-    ends = ends_of(groups, cpu_s=QUICK_CPU_S)
+    for suite in ("snippet", "free"):  # by call table, and before a judge
+        for saboteur in under(SABOTEURS, suite):
+            at, name = len(groups), f"{saboteur.name}, {suite}"
+            rollouts = [
+                rollout_of(
+                    saboteur._replace(
+                        name=f"{name}, {place}", completion=saboteur.completion if place == 3 else PLAIN
+                    ),
+                    (at, place),
+                    at * 8 + place,
+                )
+                for place in range(8)
+            ]
+            groups.append(Group(name, at, rollouts))
+    ends = ends_of(groups, cpu_s=QUICK_CPU_S, wall_s=10.0)
     honest = {name: end for name, end in ends.items() if not name.endswith(", 3")}
-    assert len(honest) == 7 * len(SABOTEURS)
+    assert len(honest) == 2 * 7 * len(SABOTEURS)
     assert {name: end for name, end in honest.items() if end != "pass"} == {}
-    assert SUITES[suite].tests

@@ -154,8 +154,9 @@ class Counted:
         return None
 
 
-def ended(status: int | None, *, cut: str | None = None, **counted: object):
+def ended(status: int | None, *, cut: str | None = None, itself: bool = False, **counted: object):
     guest = SimpleNamespace(
+        slot=SimpleNamespace(may_kill_itself=itself),
         asked=0.0, started=1.0, ended=3.0, killed=2.5 if cut else None, cut=cut, failed=None,
         status=status, outputs=[], cpu_s=0.0, peak_bytes=None,
     )  # fmt: skip
@@ -170,6 +171,13 @@ def test_a_kill_for_its_own_memory_is_final_and_one_for_somebody_else_s_is_suspe
     assert ending(ended(KILLED, memory_kills=1)) == "memory"
     assert ended(KILLED, foreign=1).ended is Ended.LOST
     assert ending(ended(KILLED, foreign=1)) is None
+
+
+def test_where_a_program_could_have_killed_itself_it_did_unless_memory_was_short():
+    assert ending(ended(KILLED, itself=True)) == "signal"
+    assert ending(ended(KILLED, itself=True, foreign=1)) is None
+    assert ending(ended(KILLED, itself=True, memory_kills=1)) == "memory"
+    assert ending(ended(KILLED)) is None
 
 
 @pytest.mark.parametrize(("status", "cut"), [(FAILED, None), (int(signal.SIGABRT), None), (KILLED, "idle")])

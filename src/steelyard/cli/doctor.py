@@ -207,7 +207,7 @@ def _show(words: Console, machine: Machine, found: Sequence[Found]) -> None:
         words.print(f"[bold]{plain(one.name)}[/] {held}{plain(': ' + reason) if reason else ''}")
         if facts := _telling(one):
             proved = ", ".join(f"{name} {value or '-'}" for name, value in facts.items())
-            words.print(f"[dim]proved: {plain(proved)} (--json has all)[/]")
+            words.print(f"[dim]proved from inside: {plain(proved)} (--json has all)[/]")
         does, does_not = _covers(machine, one.name)
         _list(words, "covers" if one.holds else "would cover", does)
         _list(words, "does not cover" if one.holds else "would not", does_not)

@@ -184,14 +184,15 @@ def _with_stated(expression: Expression) -> bool:
 
 def _raising(check: Check, outcomes: Sequence[Outcome]) -> Checked:
     """Judge a call that must raise."""
+    where = check.text.removesuffix(":")
     try:
         value = evaluate(check.expression, outcomes)
     except _RaisedError as error:
         raised = error.outcome
         if _is_one_of(raised, check.raises):
             return Checked(True, check.line, check.text)
-        return Checked(False, check.line, check.text, "exception", f"{check.text.removesuffix(':')}: {_said(raised)}")
-    said = f"{check.text.removesuffix(':')}: {shown(value)} came back, no {' or '.join(check.raises)}"
+        return Checked(False, check.line, check.text, "exception", f"{where}: {_said(raised)}")
+    said = f"{where}: {shown(value)} came back, no {' or '.join(check.raises)}"
     return Checked(False, check.line, check.text, "wrong_answer", said)
 
 
