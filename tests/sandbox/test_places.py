@@ -179,6 +179,15 @@ async def test_verdicts_of_a_group_are_those_of_bubblewrap(kind, tmp_path):
             await reward.close()
 
 
+@pytest.mark.needs("runc")
+@in_a_loop
+async def test_answers_larger_than_a_pipe_follow_one_another(tmp_path):
+    async with opened("runc", tmp_path, slots=1) as boundary:
+        for number in range(10):
+            said = await ran(boundary, f"print('{number}' * 3_000_000)", PATIENT)
+            assert said.stdout == str(number).encode() * 3_000_000 + b"\n"
+
+
 @pytest.mark.needs("runc", "cgroup")
 @in_a_loop
 async def test_memory_is_counted_by_the_container_and_named(tmp_path):

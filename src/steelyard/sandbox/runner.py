@@ -55,7 +55,8 @@ class _Runner:
         self._writer = writer
         self._settings: Mapping[str, Any] = {}
         self._warm: Warm | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = False
         self._guest: Guest | None = None
         self._enough = False
         self._replies: list[bytes] = []
@@ -67,12 +68,14 @@ class _Runner:
             self._enough = True
             if self._guest is not None:
                 self._guest.kill()
-        elif self._task is None or self._task.done():
-            self._guest, self._enough = None, False
-            self._task = asyncio.create_task(self._answer(what, told, parts))
-            self._task.add_done_callback(_end_with)
-        else:
+        elif self._busy:
             raise ValueError(f"{what!r} before the last request was answered")
+        else:
+            self._guest, self._enough, self._busy = None, False, True
+            task = asyncio.create_task(self._answer(what, told, parts))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(_end_with)
 
     async def _answer(self, what: str, told: Mapping[str, Any], parts: list[bytes]) -> None:
         do = {"attest": self._attest, "run": self._run, "check": self._check}[what]
@@ -86,6 +89,7 @@ class _Runner:
             said = telling.message(
                 "never", {"cause": error.cause, "clocks": telling.clocks_told(error.clocks)}
             )
+        self._busy = False  # whoever has read the answer may ask again, though we still wait for the pipe
         self._writer.write(said)
         await self._writer.drain()
 
