@@ -97,7 +97,7 @@ class TestCpp:
     def test_the_reason_is_the_compilers_first_error_and_the_programs_last_words(self, ends):
         assert ends["not C++"].reason.startswith("main.cpp:1:1: error: ")
         assert "undefined reference to `main'" in ends["no main"].reason
-        assert "signal 6" in ends["assert"].reason
+        assert "SIGABRT" in ends["assert"].reason
         assert "Assertion" in ends["assert"].reason
         assert ends["reading a device"].reason.startswith("compiling: ")
 
@@ -162,6 +162,8 @@ RUST = (
 )
 PERL = 'my ($a, $b) = split " ", <STDIN>; print $a + $b, "\\n";'
 OWN = {"perl": {"file": "main.pl", "run": ["perl", "main.pl"], "hello": 'print "hello\\n";'}}
+SEEN = "/usr/local/bin:/usr/bin:/bin"
+"""Where candidates find programs."""
 ELSEWHERE = {
     "c": (C, "int main( {", "gcc"),
     "java": (JAVA, "class Main { int x = ; }", "javac"),
@@ -172,11 +174,12 @@ ELSEWHERE = {
 
 
 @pytest.mark.needs("bubblewrap")
-@pytest.mark.parametrize("language", ELSEWHERE)
+@pytest.mark.parametrize(
+    "language",
+    [name for name, (*_, program) in ELSEWHERE.items() if shutil.which(program, path=SEEN) is not None],
+)
 def test_each_toolchain_that_is_below_usr_judges_right_wrong_and_broken(language):
-    right, broken, program = ELSEWHERE[language]
-    if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
-        pytest.skip(f"{program} is not where candidates see it")
+    right, broken, _program = ELSEWHERE[language]
     wrong = (
         right.replace("a + b", "a - b").replace(".sum();", ".max().unwrap();").replace("$a + $b", "$a - $b")
     )

@@ -408,6 +408,7 @@ class StandIn:
                 await server.wait_closed()
             for process in self.processes():
                 await process.wait()
+                process._transport.close()  # its pipes may outlive it
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
                 await asyncio.wait({task})
