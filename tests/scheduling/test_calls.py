@@ -182,7 +182,12 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+@pytest.mark.parametrize(
+    "number",
+    NUMBERS,
+    ids=repr,
+    ids=lambda value: f"{type(value).__name__}" if type(value).__name__ == "Like" else None,
+)
 def test_numbers_of_every_kind_are_taken(number):
     async def ask(_rollout, _context):
         return number
