@@ -30,8 +30,8 @@ demo: $(VENV)/.package ## score answers and programs of examples/, and show what
 	  "  $(BIN)/steelyard score YOUR.jsonl --reward gsm8k --column answer=YOUR_FIELD --out out/yours.jsonl" \
 	  "  $(BIN)/steelyard rewards                                     # what else there is"
 
-test: $(VENV)/.dev ## run the whole suite, by two workers
-	$(BIN)/pytest -n 2 --dist loadgroup
+test: $(VENV)/.dev ## run the whole suite
+	$(BIN)/pytest
 
 lint: $(VENV)/.dev ## check style, types and floors
 	$(BIN)/ruff check

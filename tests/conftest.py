@@ -259,10 +259,6 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"STEELYARD_MUST_WORK names {name}: {absent}")
 
 
-TOGETHER = ("sandbox", "docs", "path/test_learner.py", "rewards/test_code")
-"""What looks at the whole machine (mounts, folders, what a specimen leaves) is run by one worker."""
-
-
 def needs(item: pytest.Item) -> frozenset[str]:
     marked = {name for mark in item.iter_markers("needs") for name in mark.args}
     asked = {FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES}
@@ -272,8 +268,6 @@ def needs(item: pytest.Item) -> frozenset[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         needs(item)  # a misspelt need is an error also where nothing runs
-        name = item.path.relative_to(ROOT / "tests").as_posix() if item.path.is_relative_to(ROOT) else ""
-        item.add_marker(pytest.mark.xdist_group("machine" if name.startswith(TOGETHER) else name))
 
 
 @contextmanager
@@ -312,8 +306,6 @@ def process_folders() -> set[Path]:
     return set(Path("/proc").glob("[0-9]*")) if sys.platform == "linux" else set()
 
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # each worker answers for its own processes
-    os.environ["STEELYARD_TEST_RUN"] = secrets.token_hex(8)
 COOKIE = os.environ.setdefault("STEELYARD_TEST_RUN", secrets.token_hex(8)).encode()
 foreign = set(process_folders())  # no process of ours: whatever ran before us, and what we looked at
 
