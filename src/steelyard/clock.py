@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 Seconds: TypeAlias = float
 
@@ -60,6 +60,9 @@ class Clocks:
 
     Parameters
     ----------
+    began_s
+        When the service began, on the machine's monotonic clock: comparable between processes of one
+        machine until it is started again.
     queued_s, service_s
         The scheduler's: ready to started, started to ended. `service_s` is what pricing reads.
     spawn_s, wall_s, reap_s
@@ -81,3 +84,37 @@ class Clocks:
     run_delay_s: Seconds | None = None
     blocked_s: Seconds | None = None
     censored: bool = False
+    began_s: Seconds | None = None
+
+
+class Span(NamedTuple):
+    """What one lane of a training loop did for a while.
+
+    Parameters
+    ----------
+    step
+        The training step.
+    lane
+        Who: a process, a rank, a thread.
+    phase
+        What: `step` for the whole of it; `generation`, `reward`, `training` or any other word; `call` for one
+        call of a reward.
+    start, end
+        Monotonic seconds, as `Clocks.began_s`.
+    group, member
+        Of a call: which rollout it judged.
+    cut_by
+        Of a call: what cut it (`timeout`), if anything did.
+    value
+        Of a call: the reward; `None` if there is none.
+    """
+
+    step: int
+    lane: str
+    phase: str
+    start: Seconds
+    end: Seconds
+    group: int | None = None
+    member: int | None = None
+    cut_by: str | None = None
+    value: float | None = None

@@ -1,0 +1,1 @@
+"""Durations that were observed, or cut: survival, quantiles, intervals whose unit is the step."""

@@ -1,0 +1,1 @@
+"""What a training loop did, and when: a recorder, its timeline, a trace."""

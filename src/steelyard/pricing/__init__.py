@@ -1,0 +1,1 @@
+"""What a reward costs a training step: seconds, idle share, corrupted groups, dollars."""

@@ -1,0 +1,1 @@
+"""Prices and scores as a page and as tables, from values."""
