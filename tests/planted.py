@@ -1,4 +1,4 @@
-"""Runs whose truth is known: service times, tails, correlation, contention and drift as they were asked for."""
+"""Runs whose truth is known: service times, tails, correlation, contention and drift as asked for."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def planted(
 
     `rate` of the calls hang until `timeout_s`, with intra-prompt correlation `rho` (beta-binomial);
     the others take lognormal times around `median_s`, multiplied by one lognormal factor of spread
-    `contention` for each step. `drift` is by how much generation grows over the run, as a share. Of the rows a share
-    that goes from `unscored_from` to `unscored_to` is unscored; those that hang are unscored, too,
+    `contention` for each step. `drift` is by how much generation grows over the run, as a share. Of the
+    rows a share that goes from `unscored_from` to `unscored_to` is unscored; those that hang are unscored, too,
     unless `zeroed`, when they are 0.
     """
     rng = np.random.default_rng(seed)

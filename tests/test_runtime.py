@@ -92,7 +92,7 @@ class Recording:
     def next_attempt(self, _run):
         return 0
 
-    def enter(self, _run, groups):
+    def enter(self, _run, groups, *, steps):
         ordinals = [rollout.ordinal for group in groups for rollout in group.rollouts]
         self.entered.update(ordinals)
         self.events.append(("enter", ordinals))

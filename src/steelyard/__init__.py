@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from steelyard.outcome import Scored as Scored
     from steelyard.outcome import ScoredGroup as ScoredGroup
     from steelyard.outcome import Unscored as Unscored
+    from steelyard.recording import record_steps as record_steps
     from steelyard.rewards import Recipe as Recipe
     from steelyard.rewards import builtin as builtin
     from steelyard.rewards import load_recipe as load_recipe
@@ -57,6 +58,7 @@ _HOMES = {
     "Unscored": "outcome",
     "builtin": "rewards",
     "load_recipe": "rewards",
+    "record_steps": "recording",
     "reward": "rewards",
     "score_file": "scoring",
 }

@@ -60,9 +60,6 @@ class Clocks:
 
     Parameters
     ----------
-    began_s
-        When the service began, on the machine's monotonic clock: comparable between processes of one
-        machine until it is started again.
     queued_s, service_s
         The scheduler's: ready to started, started to ended. `service_s` is what pricing reads.
     spawn_s, wall_s, reap_s
@@ -73,6 +70,9 @@ class Clocks:
     censored
         Whether the attempt was cut, by whoever cut it. Independent of the verdict: a cut attempt
         is a right-censored duration whatever was said about the rollout.
+    began_s
+        When the service began, on the machine's monotonic clock: comparable between processes of one
+        machine until it is started again.
     """
 
     queued_s: Seconds | None = None

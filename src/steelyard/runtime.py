@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from itertools import count
@@ -20,45 +19,30 @@ from typing import Final, Self, cast
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
+from steelyard.calling import WorkerCaller
 from steelyard.clock import Clock, Seconds, SystemClock
-from steelyard.errors import RefusedError, RunStoppedError, TooManyUnscoredError, printable
+from steelyard.errors import RefusedError, TooManyUnscoredError
 from steelyard.execution import FIXED
 from steelyard.ledger import Departure, Ledger, Run
 from steelyard.outcome import (
     Attempt,
-    Called,
-    End,
-    Failure,
     How,
     Part,
-    Said,
     Score,
     ScoredGroup,
-    Takes,
-    as_judgement,
-    as_judgements,
     is_resident,
     is_sharing,
 )
 from steelyard.rewards import FunctionReward, Recipe
 from steelyard.rewards.own import refuse_unreachable
-from steelyard.rewards.serving import Served, refuse_in_worker, serve
+from steelyard.rewards.serving import Served, refuse_in_worker
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
 from steelyard.scheduling.audits import CLOSE_S, Audits
-from steelyard.scheduling.calls import CANARY_S, ask_canary
 from steelyard.scheduling.deadlines import Deadlines, Standing
-from steelyard.workers import Cut, Died, NotStarted, Outcome, Raised, WorkerPool
-from steelyard.workers import Failure as Ended
 
 CHUNK: Final = 1_024
 """Rollouts that are entered, and judged by rewards of ours, at a time: below 20 ms of work."""
-
-CPU_S: Final = 10.0
-"""CPU seconds that a user's synchronous reward may take for one rollout, unless said otherwise."""
-
-WALL_TIMES: Final = 10
-"""The wall backstop of a worker, as a multiple of its CPU limit: a loaded machine is not a slow reward."""
 
 AWAIT_S: Final = 60.0
 """Wall seconds that an awaited reward may take for one rollout, unless said otherwise."""
@@ -192,7 +176,9 @@ class Runtime:
                 ids = count(self._ledger.next_attempt(self._run))
                 self._ledger.leave(self._run, attempts=self._audited(ids))
 
-    async def score(self, groups: Iterable[Group]) -> AsyncGenerator[ScoredGroup]:
+    async def score(
+        self, groups: Iterable[Group], *, step: int | str | None = None
+    ) -> AsyncGenerator[ScoredGroup]:
         """Judge groups; yield each when its last rollout is judged.
 
         Parameters
@@ -200,6 +186,9 @@ class Runtime:
         groups
             Complete groups with ordinals of their own; taken as there is room. Who leaves the loop early
             closes it with `contextlib.aclosing`, so that what runs is ended there and then.
+        step
+            What the training step is called that they belong to: a recorder's word for it. If not said, it is
+            the rows' column `step`; without one a call of `score` is a step of its own.
 
         Raises
         ------
@@ -211,7 +200,7 @@ class Runtime:
             If a reward judges nothing at all, or the ledger cannot be written.
         """
         if self._audits and self._callers is None:  # audits outlive their groups, and need their boundary
-            async with self, aclosing(self.score(groups)) as scored_groups:
+            async with self, aclosing(self.score(groups, step=step)) as scored_groups:
                 async for one in scored_groups:
                     yield one
             return
@@ -222,7 +211,7 @@ class Runtime:
         scheduler = Scheduler(
             self._plans(), first_attempt=first, canaries=self._canaries, close=self._callers is None
         )
-        async with aclosing(scheduler.run(self._entered(groups), self._recorded)) as batches:
+        async with aclosing(scheduler.run(self._entered(groups, step), self._recorded)) as batches:
             async for batch in batches:
                 scored = [self._scored(group, parts) for group, parts in batch.groups]
                 batch.attempts.extend(self._audited(scheduler.ids))
@@ -234,7 +223,7 @@ class Runtime:
 
     # The ledger's side
 
-    def _entered(self, groups: Iterable[Group]) -> Iterator[Sequence[Group]]:
+    def _entered(self, groups: Iterable[Group], step: int | str | None) -> Iterator[Sequence[Group]]:
         self._calls += 1
         call: int | str = f"call {self._calls}"
         for number, chunk in enumerate(_chunks(groups)):
@@ -244,7 +233,10 @@ class Runtime:
                 for group in chunk:
                     audits.begin(group, self._step(group, chunk) if self._by_chunk else call)
             if self._ledger is not None and self._run is not None:
-                self._ledger.enter(self._run, chunk)
+                otherwise = None if self._by_chunk else f"from group {call}"  # a file is no step of training
+                told = ((group.ordinal, _said(group, step, otherwise)) for group in chunk)
+                steps = {group: word for group, word in told if word is not None}
+                self._ledger.enter(self._run, chunk, steps=steps)
             yield chunk
 
     @staticmethod
@@ -343,6 +335,12 @@ class Runtime:
             )
 
 
+def _said(group: Group, step: int | str | None, otherwise: str | None) -> str | None:
+    """Return what the training step of a group is called."""
+    said = group.rollouts[0].columns.get("step") if step is None else step
+    return otherwise if said is None else str(said)
+
+
 def refuse_scheme(recipe: Recipe, advantage: str) -> None:
     """Refuse a scheme that would not see what a recipe makes of the sum of its parts.
 
@@ -379,101 +377,6 @@ def refuse_unattested(recipe: Recipe) -> None:
 
     if proving:
         asyncio.run(prove())
-
-
-class WorkerCaller:
-    """Calls a synchronous reward in worker processes.
-
-    A reward of one rollout has clocks and limits for each; one of several has them for the call, and
-    the limits of one rollout as often as there are rollouts.
-    """
-
-    def __init__(self, reward: Served, size: int, cpu_s: Seconds | None, clock: Clock) -> None:
-        self._reward = reward
-        self._clock = clock
-        room = reward.room
-        cpu_s = (cpu_s or CPU_S) if room is None else room.cpu_s
-        self._pool = WorkerPool(
-            f"{serve.__module__}:{serve.__qualname__}",
-            given=(reward.spec, getattr(reward, "source", "")),
-            size=size,
-            cpu_s=cpu_s,
-            wall_s=cpu_s * WALL_TIMES,
-            memory_bytes=None if room is None else room.memory_bytes,
-            confined=room is not None,
-            clock=clock,
-        )
-
-    async def call(self, rollouts: Sequence[Rollout], *, fresh: bool = False) -> list[Called]:
-        """Judge rollouts as one message; in a fresh process each, if asked."""
-        pack = self._reward.pack
-        if self._reward.takes is not Takes.ROLLOUT:
-            item = (len(rollouts), pack(rollouts))
-            outcome = await self._pool.once(item, times=len(rollouts), fresh=fresh)
-            return [Called(rollouts, self._said_of_all(rollouts, outcome), outcome.clocks)]
-        items = [(1, pack(rollout)) for rollout in rollouts]
-        if fresh:
-            outcomes = [await self._pool.once(item, fresh=True) for item in items]
-        else:
-            outcomes = await self._pool.call(items)
-        return [
-            Called([rollout], [self._said(rollout, outcome)], outcome.clocks)
-            for rollout, outcome in zip(rollouts, outcomes, strict=True)
-        ]
-
-    def _said(self, rollout: Rollout, outcome: Outcome) -> Said:
-        failure = outcome.failure
-        if failure is None:
-            try:
-                return as_judgement(outcome.value)
-            except ValueError as error:
-                failure = Raised("ValueError", str(error))
-        return self._failure(failure, [rollout])
-
-    def _said_of_all(self, rollouts: Sequence[Rollout], outcome: Outcome) -> Sequence[Said]:
-        if outcome.failure is None:
-            return as_judgements(outcome.value, len(rollouts))
-        return [self._failure(outcome.failure, rollouts)] * len(rollouts)
-
-    def _failure(self, failure: Ended, rollouts: Sequence[Rollout]) -> Failure:
-        if isinstance(failure, NotStarted) and failure.refused:
-            raise RunStoppedError(f"reward {self._reward.name!r}: {failure.cause}")
-        if isinstance(failure, NotStarted) and not (self._pool.was_ready or failure.unsendable):
-            raise RunStoppedError(
-                f"reward {self._reward.name!r}: no process can be made ready to judge ({failure})"
-                "\n  next: mend what a fresh interpreter cannot import, and run again"
-            )
-        cause = printable(str(failure))
-        match failure:
-            case Cut(limit=limit):
-                return Failure(End.CUT, cause, limit=limit)
-            case Died():
-                return Failure(End.LOST, cause)
-            case NotStarted() if all(map(_can_be_sent, rollouts)):
-                return Failure(End.NEVER_STARTED, cause, boundary=f"reward:{self._reward.name}")
-        return Failure(End.RAISED, cause.removeprefix("ValueError: ") if _is_ours(failure) else cause)
-
-    async def canary(self) -> bool | None:
-        """Ask the reward's own canary."""
-        return await ask_canary(self._reward, self._clock, CANARY_S)
-
-    async def close(self) -> None:
-        """End the processes."""
-        await self._pool.close()
-
-
-def _is_ours(failure: object) -> bool:
-    """Whether it was not the reward that raised, but what it returned was refused."""
-    return isinstance(failure, Raised) and failure.message.startswith("returned ")
-
-
-def _can_be_sent(rollout: Rollout) -> bool:
-    """Whether what the policy wrote can be pickled: messages nested a thousand deep cannot."""
-    try:
-        pickle.dumps((rollout.completion, rollout.files, rollout.state))
-    except Exception:  # noqa: BLE001 - whatever keeps it from being sent
-        return False
-    return True
 
 
 def _chunks(groups: Iterable[Group]) -> Iterator[list[Group]]:

@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from steelyard import runtime
+from steelyard import calling, runtime
 from steelyard.cli import main
 from steelyard.ledger import Ledger
 from steelyard.scheduling import AsyncCaller, InlineCaller, Scheduler
@@ -93,7 +93,7 @@ def arm(killer, log):  # noqa: C901 - one small patch after another
         return said
 
     InlineCaller.now = noted
-    for caller in (AsyncCaller, runtime.WorkerCaller):
+    for caller in (AsyncCaller, calling.WorkerCaller):
 
         async def call(self, rollouts, *, fresh=False, call=caller.call):
             killer.at("between enter and judging")

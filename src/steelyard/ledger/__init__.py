@@ -4,6 +4,7 @@
 it: it imports no reward and no scheduler, and stores what it is given.
 """
 
-from steelyard.ledger.log import BESIDE, Departure, Entered, Ledger, Recorded, Run
+from steelyard.ledger.log import BESIDE, Departure, Entered, Ledger, Recorded
+from steelyard.ledger.runs import Run
 
 __all__ = ["BESIDE", "Departure", "Entered", "Ledger", "Recorded", "Run"]

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import orjson
 from filelock import FileLock, Timeout
 
-from steelyard.clock import Seconds, SystemClock
+from steelyard.clock import SystemClock
 from steelyard.errors import RefusedError, RunStoppedError
+from steelyard.ledger.migrations import has_instants
 from steelyard.ledger.opening import open_database
 from steelyard.ledger.rows import (
     ATTEMPT_COLUMNS,
@@ -33,24 +34,15 @@ from steelyard.ledger.rows import (
     attempt_of,
     attempt_row,
     first_place,
+    groups_of,
     insert,
     score_row,
     verdict_of,
 )
+from steelyard.ledger.runs import Run, begin_session, difference
 from steelyard.ledger.verify import faults
 from steelyard.outcome import Attempt, Score, Verdict
 from steelyard.rollout import Group, Rollout, canonical_json, from_record, parse_json
-
-
-class Run(NamedTuple):
-    """One run of a ledger: what was asked, and the numbers it is stored under."""
-
-    number: int
-    identity: str
-    spec: Mapping[str, Any]
-    parts: Mapping[str, int]
-    began_unix: Seconds
-    resumed: bool
 
 
 class Entered(NamedTuple):
@@ -121,6 +113,8 @@ class Ledger:
             self._take_lock(self._lock)
         try:
             self._db = open_database(path, write=write)
+            self._sessions: dict[int, int] = {}
+            self.has_instants = has_instants(self._db)
         except BaseException:
             for one in made:  # while the lock is held, so nobody else made them
                 one.unlink(missing_ok=True)
@@ -208,17 +202,15 @@ class Ledger:
                 return same[-1]
             if runs:
                 raise RefusedError(
-                    f"the ledger holds another run ({_difference(runs[-1].spec, spec)})",
+                    f"the ledger holds another run ({difference(runs[-1].spec, spec)})",
                     where=str(self.path),
                     remedy="--new-run starts afresh beside it, or name another file with --ledger",
                 )
         began = SystemClock().unix()
         with self._transaction():
             number = len(runs) + 1
-            self._db.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?)",
-                (number, identity, began, canonical_json(spec).decode()),
-            )
+            row = (number, identity, began, canonical_json(spec).decode())
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", row)
             self._db.executemany(
                 "INSERT INTO parts VALUES (?, ?, ?, ?)",
                 [(number, place, name, parts[name]) for place, name in enumerate(parts)],
@@ -229,8 +221,15 @@ class Ledger:
 
     # Writing
 
-    def enter(self, run: Run, groups: Iterable[Group]) -> None:
+    def enter(self, run: Run, groups: Sequence[Group], *, steps: Mapping[int, str] = {}) -> None:
         """Write rollouts down before they are judged; those already written are left alone.
+
+        Parameters
+        ----------
+        run, groups
+            What they belong to; and whole groups.
+        steps
+            By a group's ordinal, what its training step is called, where that is known.
 
         Raises
         ------
@@ -254,6 +253,10 @@ class Ledger:
         rows = [(first + r.ordinal, r.key[0], r.key[1], r.id, r.digest, r.record) for r in rollouts]
         with self._transaction():
             insert(self._db, "rollouts", rows)
+            self._db.executemany(
+                "INSERT OR IGNORE INTO steps VALUES (?, ?, ?)",
+                [(run.number, group, step) for group, step in steps.items()],
+            )
 
     def leave(
         self,
@@ -268,10 +271,20 @@ class Ledger:
             return
         number, parts, first = run.number, run.parts, first_place(run.number)
         left = [(number, group, scheme, array("d", values).tobytes()) for group, scheme, values in departures]
+        groups = groups_of(attempts, scores)
         with self._transaction():
-            insert(self._db, "attempts", [attempt_row(number, parts[one.part], one) for one in attempts])
+            session = self._session(number) if attempts else None
+            rows = [
+                attempt_row(number, parts[one.part], one, groups.get(one.id), session) for one in attempts
+            ]
+            insert(self._db, "attempts", rows)
             insert(self._db, "scores", [score_row(first, parts, score) for score in scores])
             insert(self._db, "departures", left)
+
+    def _session(self, run: int) -> int:
+        if run not in self._sessions:
+            self._sessions[run] = begin_session(self._db, run)
+        return self._sessions[run]
 
     def spool(self, lines: Iterable[bytes]) -> None:
         """Keep the lines of an input that can be read only once; whatever stood there goes."""
@@ -324,9 +337,8 @@ class Ledger:
 
     def next_attempt(self, run: Run) -> int:
         """Return the first attempt id that is free."""
-        (last,) = self._db.execute(
-            "SELECT max(attempt) FROM attempts WHERE run = ?", (run.number,)
-        ).fetchone()
+        query = "SELECT max(attempt) FROM attempts WHERE run = ?"
+        (last,) = self._db.execute(query, (run.number,)).fetchone()
         return 0 if last is None else last + 1
 
     def heads(self, run: Run) -> Iterator[tuple[int, int, int, str | int]]:
@@ -380,9 +392,8 @@ class Ledger:
 
     def departed_group(self, run: Run, group: int) -> list[Departure]:
         """One group's departures, under every scheme that was asked for."""
-        rows = self._db.execute(
-            "SELECT scheme, advantages FROM departures WHERE run = ? AND grp = ?", (run.number, group)
-        )
+        query = "SELECT scheme, advantages FROM departures WHERE run = ? AND grp = ?"
+        rows = self._db.execute(query, (run.number, group))
         return [Departure(group, scheme, array("d", values)) for scheme, values in rows]
 
     def attempts(self, run: Run, *, ordinal: int | None = None) -> Iterator[Attempt]:
@@ -401,9 +412,9 @@ class Ledger:
 
     def _attempts(self, run: Run, where: str, *values: int) -> Iterator[Attempt]:
         names = {place: name for name, place in run.parts.items()}
-        for row in self._db.execute(
-            f"SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE run = ?1{where}", (run.number, *values)
-        ):
+        began = "began_s" if self.has_instants else "NULL"  # else an older version wrote it
+        query = f"SELECT {ATTEMPT_COLUMNS}, {began} FROM attempts WHERE run = ?1{where}"
+        for row in self._db.execute(query, (run.number, *values)):
             yield attempt_of(row, names)
 
     def service_times(self, run: Run, part: int) -> Iterator[tuple[float, bool]]:
@@ -422,6 +433,10 @@ class Ledger:
             (run.number, part),
         ).fetchone()
         return int(rollouts)
+
+    def query(self, sql: str, *values: object) -> sqlite3.Cursor:
+        """Read whatever the tables hold: for the other modules of this room."""
+        return self._db.execute(sql, values)
 
     # Keeping faith
 
@@ -457,22 +472,6 @@ class Ledger:
                 f"{self.path}: the ledger could not be written ({error}); everything acknowledged is kept"
                 "\n  next: free space (or lift what stops the writing) and run the same command again"
             ) from error
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any], within: str = "") -> str:
-    """Name the first thing that differs between two runs' specs; older ones do not have all."""
-    for name, now in new.items():
-        there = old.get(name)
-        if name in old and there != now:
-            if isinstance(there, Mapping) and isinstance(now, Mapping) and there.keys() == now.keys():
-                return _difference(there, now, f"{within}{name}.")
-            return f"{within}{name}: {_short(there)} there, {_short(now)} now"
-    return "its identity differs"
-
-
-def _short(value: object) -> str:
-    text = canonical_json(value).decode()
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 _OF_RUN = "place BETWEEN ? AND ?"

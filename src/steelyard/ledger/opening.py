@@ -14,8 +14,8 @@ _APPLICATION_ID: Final = 0x53_54_45_45  # "STEE": tells our files from other peo
 _PAGE_BYTES: Final = 16_384  # larger pages append rollouts faster: bench/choices.py compares
 
 
-def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open a ledger; make it if it is to be written and absent.
+def open_database(path: Path, *, write: bool, wait_s: float = 5.0) -> sqlite3.Connection:
+    """Open a ledger; make it if it is to be written and absent. Writers wait for each other.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
         name = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
         if not write and not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK):
             name += "&immutable=1"  # WAL is read through -shm, which nobody can make here, nor write
-        db = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=True)
+        db = sqlite3.connect(name, timeout=wait_s, isolation_level=None, check_same_thread=False, uri=True)
         try:
             if new:
                 db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")

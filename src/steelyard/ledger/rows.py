@@ -21,7 +21,7 @@ SCORE_COLUMNS = "ordinal, part, verdict, value, code, reason, integrity, attempt
 
 SCORED, ABSTAINED, UNSCORED = 0, 1, 2
 
-_AT_ONCE = 32  # rows of one INSERT: at most 18 x 32 parameters, far below SQLite's limit of 32,766
+_AT_ONCE = 32  # rows of one INSERT: at most 21 x 32 parameters, far below SQLite's limit of 32,766
 
 
 def verdict_of(
@@ -79,7 +79,9 @@ def insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]])
     db.executemany(f"INSERT INTO {table} VALUES {one}", rows[whole:])
 
 
-def attempt_row(run: int, part: int, attempt: Attempt) -> tuple[object, ...]:
+def attempt_row(
+    run: int, part: int, attempt: Attempt, group: int | None, session: int | None
+) -> tuple[object, ...]:
     """Turn an attempt into a row of the table."""
     clocks = attempt.clocks
     return (
@@ -94,19 +96,34 @@ def attempt_row(run: int, part: int, attempt: Attempt) -> tuple[object, ...]:
         *(getattr(clocks, name) for name in CLOCKS),
         int(clocks.censored),
         None if attempt.evidence is None else canonical_json(attempt.evidence).decode(),
+        group,
+        session,
+        clocks.began_s,
     )
 
 
+def groups_of(attempts: Sequence[Attempt], scores: Sequence[Score]) -> dict[int, int | None]:
+    """By attempt, the group that it judged; `None` where it judged several."""
+    found: dict[int, int | None] = {}
+    alone = {one.first: one.id for one in attempts if one.members == 1}
+    for score in scores:
+        group = score.key[0]
+        for attempt in {score.attempt, alone.get(score.ordinal)}:
+            if attempt is not None and found.setdefault(attempt, group) != group:
+                found[attempt] = None
+    return found
+
+
 def attempt_of(row: Sequence[Any], names: Mapping[int, str]) -> Attempt:
-    """Turn a row of `ATTEMPT_COLUMNS` back into an attempt."""
-    attempt, part, tried, first, members, ended, cut_by, *clocks, censored, evidence = row
+    """Turn a row of `ATTEMPT_COLUMNS` and when it began back into an attempt."""
+    attempt, part, tried, first, members, ended, cut_by, *clocks, censored, evidence, began_s = row
     return Attempt(
         attempt,
         names[part],
         tried,
         first,
         members,
-        Clocks(**dict(zip(CLOCKS, clocks, strict=True)), censored=bool(censored)),
+        Clocks(**dict(zip(CLOCKS, clocks, strict=True)), censored=bool(censored), began_s=began_s),
         End(ended),
         cut_by,
         None if evidence is None else orjson.loads(evidence),

@@ -5,7 +5,7 @@ reads nothing else. In a column `nan` means *not measured*, never zero, and no r
 
 | table | one row is | read for |
 |---|---|---|
-| `Calls` | one attempt of one part of a recipe, on one rollout or on several at once | service times, barriers |
+| `Calls` | one attempt of one part of a recipe, on one or several rollouts | service times, barriers |
 | `Rows` | one rollout | rewards, groups, corruption |
 | `Steps` | one training step (where nothing says which, a whole run is one) | busy time, waits, intervals |
 """
@@ -24,6 +24,9 @@ from steelyard.clock import Seconds
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+TIME_LIMITS: Final = frozenset({"cpu", "cpu_adaptive", "idle", "timeout", "wall"})
+"""Causes that are a matter of time: a call that ended by one is what a timeout is. (`memory` is not.)"""
 
 SCORED: Final = 0
 ABSTAINED: Final = 1
@@ -55,7 +58,7 @@ class Calls:
     queued_s
         From ready to started.
     began_s
-        When it started, in seconds since the zero of its step (`Steps.zero`).
+        When it started, on a clock of its step's own: only differences within a step mean anything.
     spawn_s, cpu_s
         A boundary's clocks.
     passed
@@ -120,6 +123,8 @@ class Steps:
         t(last reward) - t(accelerator free): what the step waited, as a recorder saw it.
     wall_s
         The whole step.
+    reward_s
+        Time in which some reward was at work, exposed or not.
     machine
         Index of the machine that scored it; `MISSING` where not known.
     """
@@ -130,6 +135,7 @@ class Steps:
     exposed_s: Floats
     wall_s: Floats
     machine: Ints
+    reward_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -172,6 +178,12 @@ class Observed:
     says: Sequence[str] = ()
     lacks: Sequence[str] = ()
     limit_s: Seconds | None = None
+
+    @property
+    def timed_out(self) -> Bools:
+        """Per call: whether a limit of time cut it; where no cause is told, whether anything did."""
+        timely = np.array([*(cause in TIME_LIMITS for cause in self.causes), True])
+        return np.asarray(self.calls.censored & timely[self.calls.cause])
 
 
 def blank(count: int) -> Floats:

@@ -55,6 +55,8 @@ class Remedy(NamedTuple):
         What the saving rests on: what was measured, what was assumed.
     refused
         Why no saving can be stated, with bounds if there are any; then `saves` is `None`.
+    dollars
+        What the saving is worth, in dollars per 1,000 steps; `None` where no price per hour is known.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Remedy(NamedTuple):
     costs: str = ""
     rests_on: str = ""
     refused: str | None = None
+    dollars: Estimate | None = None
 
 
 class DoubtKind(Enum):
@@ -184,7 +187,8 @@ class Price:
     by_step
         For drawing; of very long runs an even selection.
     causes, remedies, doubts, suspicions
-        What ended calls; what to do, the largest saving first; why it may be wrong; zeros that look like failures.
+        What ended calls; what to do, the largest saving first; why it may be wrong; zeros that look like
+        failures.
     notes
         What was not measured and how to measure it.
     """

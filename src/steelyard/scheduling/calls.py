@@ -105,7 +105,7 @@ class InlineCaller:
             if len(rollouts) > 1 and self._reward.takes is not Takes.GROUP:
                 return [called for rollout in rollouts for called in self.now([rollout])]
             said = [Failure(End.RAISED, _cause(error))] * len(rollouts)
-        return [Called(rollouts, said, Clocks(service_s=self._clock.now() - started))]
+        return [Called(rollouts, said, Clocks(service_s=self._clock.now() - started, began_s=started))]
 
     def _judge(self, rollouts: Sequence[Rollout]) -> Sequence[Said]:
         if self._reward.takes is Takes.ROLLOUT:
@@ -179,6 +179,7 @@ class AsyncCaller:
                 measured,
                 queued_s=started - ready + inside_s,
                 service_s=took_s - inside_s,
+                began_s=started + inside_s,
                 censored=measured.censored or any(isinstance(s, Failure) and s.end is End.CUT for s in said),
             )
         evidence = noted[-1] if noted else None

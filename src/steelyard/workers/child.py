@@ -46,7 +46,8 @@ CELLS = 6
 FIRST_RECORD = 64
 SHARED_BYTES = 1 << 20
 
-HEADER = struct.Struct("=QBdddQ")  # index, kind, service_s, cpu_s, number, length of the blob behind it
+# index, kind, started, service_s, cpu_s, number, length of the blob behind it
+HEADER = struct.Struct("=QBddddQ")
 RETURNED, NUMBER, RAISED, OUT_OF_MEMORY = range(4)  # a number stands in the header: most values are one
 
 LAST_WORDS = struct.Struct("=qd")  # exit code as `subprocess` writes it, CPU seconds
@@ -187,7 +188,7 @@ class Worker:
                 cpu_s, whole_s = own_cpu() - own, all_cpu() - whole
                 if whole_s > cpu_s + TICKS_S:
                     cpu_s = whole_s
-            put((index, kind, service_s, cpu_s, number), answer)
+            put((index, kind, started, service_s, cpu_s, number), answer)
             arm(signal.ITIMER_REAL, 0.0)  # an alarm that the item left behind would ring for another
             started = ended
             if kind == OUT_OF_MEMORY:
@@ -230,7 +231,7 @@ class Tray:
         self.page = memoryview(shared)[: CELLS * 8].cast("d")
         self.page[USED] = FIRST_RECORD
 
-    def put(self, facts: tuple[int, int, float, float, float], blob: bytes) -> None:
+    def put(self, facts: tuple[int, int, float, float, float, float], blob: bytes) -> None:
         """Add a record, header and blob; one that is larger than the tray is sent at once."""
         start = self._used + HEADER.size
         end = start + len(blob)

@@ -112,6 +112,8 @@ class Outcome(NamedTuple):
     cpu_s
         CPU seconds of the process meanwhile. Where the process died these include its reaped
         children; `None` where nobody could measure.
+    began_s
+        When the item started, by the parent's clock.
     """
 
     value: object = None
@@ -119,6 +121,7 @@ class Outcome(NamedTuple):
     queued_s: Seconds | None = None
     service_s: Seconds | None = None
     cpu_s: Seconds | None = None
+    began_s: Seconds | None = None
 
     @property
     def clocks(self) -> Clocks:
@@ -128,4 +131,5 @@ class Outcome(NamedTuple):
             service_s=self.service_s,
             cpu_s=self.cpu_s,
             censored=isinstance(self.failure, Cut),
+            began_s=self.began_s,
         )

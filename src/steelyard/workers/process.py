@@ -179,14 +179,14 @@ class WorkerProcess:
             if not data:
                 return
             unread += data
-            del unread[: read_records(unread, found, queued_s)]
+            del unread[: read_records(unread, found, queued_s, self._offset)]
 
     def _settle(self, found: dict[int, Outcome], queued_s: Seconds | None) -> None:
         """Read what the dead process left, and give the item that it died in its end."""
         if self._page[child.SERIAL] != self._serial:
             return
         used = int(self._page[child.USED])
-        read_records(self._shared[child.FIRST_RECORD : used], found, queued_s)
+        read_records(self._shared[child.FIRST_RECORD : used], found, queued_s, self._offset)
         index = int(self._page[child.INDEX])
         failure, cpu_s = self._end()
         if index < 0 or index in found or failure is None:
@@ -196,6 +196,7 @@ class WorkerProcess:
             queued_s=queued_s,
             service_s=max(0.0, self._gone_at - self._started_at()),
             cpu_s=None if cpu_s is None else max(0.0, cpu_s - self._page[child.CPU]),
+            began_s=self._started_at(),
         )
 
     def _end(self) -> tuple[Failure | None, Seconds | None]:
@@ -296,22 +297,31 @@ class WorkerProcess:
             self._shared.close()
 
 
-def read_records(data: bytes | bytearray, found: dict[int, Outcome], queued_s: Seconds | None) -> int:
-    """Turn whole records into outcomes; return how many bytes they were. One seen before stands."""
+def read_records(
+    data: bytes | bytearray,
+    found: dict[int, Outcome],
+    queued_s: Seconds | None,
+    offset_s: Seconds | None,
+) -> int:
+    """Turn whole records into outcomes; return how many bytes they were. One seen before stands.
+
+    `offset_s` is what the parent's clock is ahead of the child's.
+    """
     at, size, whole = 0, child.HEADER.size, len(data)
     unpack = child.HEADER.unpack_from
     while whole - at >= size:
-        index, kind, service_s, cpu, number, length = unpack(data, at)
+        index, kind, started, service_s, cpu, number, length = unpack(data, at)
         end = at + size + length
         if end > whole:
             break
         if index not in found:
             cpu_s = None if cpu == child.NOT_MEASURED else cpu
+            began_s = None if offset_s is None else started + offset_s
             if kind == child.NUMBER:
-                found[index] = Outcome(number, None, queued_s, service_s, cpu_s)
+                found[index] = Outcome(number, None, queued_s, service_s, cpu_s, began_s)
             else:
                 value, failure = read_blob(kind, bytes(data[at + size : end]))
-                found[index] = Outcome(value, failure, queued_s, service_s, cpu_s)
+                found[index] = Outcome(value, failure, queued_s, service_s, cpu_s, began_s)
         at = end
     return at
 

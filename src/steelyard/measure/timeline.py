@@ -1,0 +1,373 @@
+"""From spans to seconds per step: what the accelerator worked, what the reward took, and what was waited for.
+
+Time is added up as a union: what happens twice at once counts once. For each step
+
+- `generation_s`, `training_s`: some lane was in that phase; `busy_s`: in either.
+- `reward_s`: some lane was in the phase `reward`, or some call of a reward was under way.
+- `exposed_s`: the part of it in which no lane was generating or training, not even for another step. Behind
+  one barrier this is t(last reward) - t(accelerator free); where groups are trained on as they arrive, it
+  is the sum of all such waits, and what training hides is not in it.
+- `other_s`: what is left of `wall_s`.
+
+The **wall** of a step goes from the first lane's start of it (`steps.step()`) to the last lane's end. A
+step of which no `step` was recorded goes from its first span to its last.
+
+None of it means anything if spans are missing, so a timeline is refused unless they account for the time.
+The phases of each lane must cover 99 % of each of its steps. This is asked of lanes that record steps,
+generation or training; one that only serves rewards may wait for work. Calls cover nothing: they run beside
+a lane, and what the lane did meanwhile would not be known.
+
+Times are of one clock: of one machine, between two starts of it (`steelyard.clock.Span`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from steelyard.clock import Seconds, Span
+from steelyard.errors import RefusedError
+from steelyard.measure import intervals
+from steelyard.measure.calltimes import CallTimes, Tally
+from steelyard.measure.intervals import Covered, Intervals, joined, summed, union
+from steelyard.pricing.observed import MISSING, Bools, Floats, Ints, Steps, blank
+
+COVERAGE: Final = 0.99
+"""Share of a step that a lane's phases must cover: an unexplained 1 % is below what a price resolves."""
+
+GENERATION, TRAINING, REWARD = "generation", "training", "reward"
+STEP, CALL, QUEUED = "step", "call", "queued"
+
+ACCELERATOR: Final = (GENERATION, TRAINING)
+NOT_PHASES: Final = (STEP, CALL, QUEUED)
+
+
+class Hole(NamedTuple):
+    """Time in a step of which a lane says nothing.
+
+    Parameters
+    ----------
+    step, lane
+        Where.
+    start, end
+        Seconds since the lane's step began.
+    after, before
+        The phases on its two sides.
+    covered
+        Share of the lane's step that its phases cover.
+    """
+
+    step: int
+    lane: str
+    start: Seconds
+    end: Seconds
+    after: str
+    before: str
+    covered: float
+
+    @property
+    def seconds(self) -> Seconds:
+        """How long."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Steps in columns of shape `(s,)`, by number; `nan` (of counts: `MISSING`) where nothing was recorded.
+
+    Parameters
+    ----------
+    step
+        Numbers of the steps.
+    start
+        When each began, on the clock of the spans.
+    wall_s, generation_s, training_s, busy_s, reward_s, exposed_s, other_s
+        See the module.
+    calls, in_flight
+        Calls of rewards, and the most under way at once.
+    service_s, queued_s
+        Summed over calls: from start to end, and from ready to start.
+    """
+
+    step: Ints
+    start: Floats
+    wall_s: Floats
+    generation_s: Floats
+    training_s: Floats
+    busy_s: Floats
+    reward_s: Floats
+    exposed_s: Floats
+    other_s: Floats
+    calls: Ints
+    in_flight: Ints
+    service_s: Floats
+    queued_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def tail_ratio(self) -> Floats:
+        """Exposed reward time over all reward time; `nan` where there was none."""
+        some = self.reward_s > 0
+        return np.where(some, self.exposed_s / np.where(some, self.reward_s, 1.0), np.nan)
+
+    def steps(self) -> Steps:
+        """As pricing reads it; which machine is not known."""
+        return Steps(
+            labels=[str(number) for number in self.step.tolist()],
+            generation_s=self.generation_s,
+            training_s=self.training_s,
+            exposed_s=self.exposed_s,
+            wall_s=self.wall_s,
+            machine=np.full(len(self), MISSING),
+        )
+
+
+def timeline(
+    spans: Iterable[Span],
+    *,
+    calls: CallTimes | None = None,
+    phases: Mapping[str, str] | None = None,
+    coverage: float | None = COVERAGE,
+) -> Timeline:
+    """What each step took.
+
+    Parameters
+    ----------
+    spans
+        In any order.
+    calls
+        Calls that are not among the spans.
+    phases
+        What the run calls its phases, where it has words of its own: `{"rollout": "generation"}`.
+    coverage
+        Share of each step that the phases of each lane must cover; `None` takes whatever there is.
+
+    Raises
+    ------
+    RefusedError
+        If there is no span, one ends before it starts, a step was recorded twice, or time is missing.
+
+    Examples
+    --------
+    >>> from steelyard.clock import Span
+    >>> one = [Span(0, "rank 0", "generation", 0, 12), Span(0, "rank 0", "reward", 12, 42)]
+    >>> found = timeline([*one, Span(0, "rank 0", "training", 42, 54)])
+    >>> found.exposed_s.tolist(), found.wall_s.tolist(), found.tail_ratio.tolist()
+    ([30.0], [54.0], [1.0])
+    """
+    table = _Table(spans, phases or {})
+    if coverage is not None:
+        _refuse_holes(_holes(table, coverage), coverage)
+    tally = Tally(table.calls(), *([] if calls is None else [calls]))
+    numbers = np.unique(np.concatenate([table.step, tally.steps]))
+    generation, training = table.of(GENERATION, numbers), table.of(TRAINING, numbers)
+    busy = union(joined(generation, training))
+    reward = union(joined(table.of(REWARD, numbers), tally.under_way(numbers)))
+    start, end = _walls(numbers, table, tally)
+    count = len(numbers)
+    everywhere = union(busy._replace(key=np.zeros_like(busy.key)))
+    lengths = reward.end - reward.start
+    alone = np.clip(lengths - Covered(everywhere).within(reward.start, reward.end), 0.0, lengths)
+    known = union(joined(busy, reward).within(start, end)).lengths(count)
+    measured = len(busy.key) > 0 and len(reward.key) > 0
+    return Timeline(
+        step=numbers,
+        start=start,
+        wall_s=end - start,
+        generation_s=_or_blank(generation, count),
+        training_s=_or_blank(training, count),
+        busy_s=_or_blank(busy, count),
+        reward_s=_or_blank(reward, count),
+        exposed_s=summed(reward.key, alone, count) if measured else blank(count),
+        other_s=np.maximum(end - start - known, 0.0),
+        calls=tally.spread(tally.calls, numbers, 0).astype(np.int64),
+        in_flight=tally.spread(tally.in_flight, numbers, 0 if len(tally.steps) else MISSING).astype(np.int64),
+        service_s=tally.spread(tally.service_s, numbers, 0.0 if len(tally.steps) else np.nan),
+        queued_s=_queued(numbers, table, tally),
+    )
+
+
+def holes(
+    spans: Iterable[Span], *, phases: Mapping[str, str] | None = None, coverage: float = COVERAGE
+) -> list[Hole]:
+    """The time that is missing on lanes whose phases cover less of a step than they must, in order.
+
+    Raises
+    ------
+    RefusedError
+        If there is no span, one ends before it starts, or a step was recorded twice.
+    """
+    return _holes(_Table(spans, phases or {}), coverage)
+
+
+def check_coverage(
+    spans: Iterable[Span], *, phases: Mapping[str, str] | None = None, coverage: float = COVERAGE
+) -> None:
+    """Refuse spans that do not account for the time.
+
+    Raises
+    ------
+    RefusedError
+        Naming the longest hole, and what to do about it.
+    """
+    _refuse_holes(holes(spans, phases=phases, coverage=coverage), coverage)
+
+
+class _Table:
+    """Spans in columns, their lanes and phases as numbers."""
+
+    def __init__(self, spans: Iterable[Span], phases: Mapping[str, str]) -> None:
+        columns = list(zip(*spans, strict=True))
+        if not columns:
+            raise RefusedError(
+                "no span was recorded",
+                where="timeline",
+                remedy='record the loop: steps = steelyard.record_steps("run.ledger")',
+            )
+        strange = sorted(set(phases.values()) - {*ACCELERATOR, REWARD})
+        if strange:
+            raise RefusedError(
+                f"a phase cannot mean {strange[0]!r}",
+                where="phases",
+                remedy=f"say {GENERATION!r}, {TRAINING!r} or {REWARD!r}",
+            )
+        self.step: Ints = np.array(columns[0], np.int64)
+        self.lanes = sorted(set(columns[1]))
+        self.lane = _coded(columns[1], self.lanes)
+        self.words = sorted(set(columns[2]))
+        self.phase = _coded(columns[2], self.words)
+        self.start: Floats = np.array(columns[3], float)
+        self.end: Floats = np.array(columns[4], float)
+        self._meanings = [phases.get(word, word) for word in self.words]
+        self._check()
+
+    def means(self, *kinds: str) -> Bools:
+        """Which spans are of one of these kinds."""
+        chosen = np.array([meaning in kinds for meaning in self._meanings])
+        return chosen[self.phase]
+
+    def of(self, kind: str, numbers: Ints) -> Intervals:
+        """When some lane was in such a phase, by step."""
+        chosen = self.means(kind)
+        key = np.searchsorted(numbers, self.step[chosen])
+        return union(Intervals(key, self.start[chosen], self.end[chosen]))
+
+    def calls(self) -> CallTimes:
+        """The calls among the spans."""
+        chosen = self.means(CALL)
+        return CallTimes(self.step[chosen], self.start[chosen], self.end[chosen])
+
+    def _check(self) -> None:
+        wrong = ~(np.isfinite(self.start) & np.isfinite(self.end) & (self.start <= self.end))
+        if wrong.any():
+            one = int(np.flatnonzero(wrong)[0])
+            raise RefusedError(
+                f"{self.words[self.phase[one]]!r} goes from {self.start[one]!r} to {self.end[one]!r}",
+                where=f"step {self.step[one]} of {self.lanes[self.lane[one]]!r}",
+                remedy="leave it out, or give it the times at which it began and ended",
+            )
+        whole = self.means(STEP)
+        places, times = np.unique(np.stack([self.step[whole], self.lane[whole]]), axis=1, return_counts=True)
+        if (times > 1).any():
+            step, lane = places[:, np.argmax(times)]
+            raise RefusedError(
+                f"recorded {times.max()} times",
+                where=f"step {step} of {self.lanes[lane]!r}",
+                remedy="give each run a ledger, and each of its processes a lane, of its own",
+            )
+
+
+def _coded(words: Sequence[str], known: Sequence[str]) -> Ints:
+    number = {word: at for at, word in enumerate(known)}
+    return np.fromiter(map(number.__getitem__, words), np.int64, len(words))
+
+
+def _hulls(key: Ints, start: Floats, end: Floats, keys: int) -> tuple[Floats, Floats]:
+    """First start and last end of each key; infinite where there is none."""
+    first, last = np.full(keys, np.inf), np.full(keys, -np.inf)
+    np.minimum.at(first, key, start)
+    np.maximum.at(last, key, end)
+    return first, last
+
+
+def _walls(numbers: Ints, table: _Table, tally: Tally) -> tuple[Floats, Floats]:
+    """When each step began and ended."""
+    key = np.concatenate([np.searchsorted(numbers, table.step), np.searchsorted(numbers, tally.steps)])
+    start, end = np.concatenate([table.start, tally.start]), np.concatenate([table.end, tally.end])
+    first, last = _hulls(key, start, end, len(numbers))
+    whole = np.flatnonzero(table.means(STEP))
+    begun, ended = _hulls(key[whole], start[whole], end[whole], len(numbers))
+    told = np.isfinite(begun)
+    return np.where(told, begun, first), np.where(told, ended, last)
+
+
+def _queued(numbers: Ints, table: _Table, tally: Tally) -> Floats:
+    """Seconds that calls waited for their turn."""
+    given = tally.spread(tally.queued_s, numbers, 0.0)
+    chosen = table.means(QUEUED)
+    if not chosen.any():
+        return given if len(tally.steps) else blank(len(numbers))
+    waited = (table.end - table.start)[chosen]
+    by_step = summed(np.searchsorted(numbers, table.step[chosen]), waited, len(numbers))
+    return np.where(np.isnan(given), 0.0, given) + by_step
+
+
+def _or_blank(given: Intervals, keys: int) -> Floats:
+    return given.lengths(keys) if len(given.key) else blank(keys)
+
+
+def _holes(table: _Table, coverage: float) -> list[Hole]:
+    pairs, key = np.unique(table.step * len(table.lanes) + table.lane, return_inverse=True)
+    is_step, is_phase = table.means(STEP), ~table.means(*NOT_PHASES)
+    first, last = _hulls(key[is_phase], table.start[is_phase], table.end[is_phase], len(pairs))
+    first[key[is_step]], last[key[is_step]] = table.start[is_step], table.end[is_step]
+    asked = np.zeros(len(pairs), bool)
+    asked[key[is_step | table.means(*ACCELERATOR)]] = True
+    looked = is_phase & asked[key]
+    told = Intervals(key[looked], table.start[looked], table.end[looked]).within(first, last)
+    edges = np.flatnonzero(asked)
+    merged = union(
+        joined(told, *(Intervals(edges, moment, moment) for moment in (first[edges], last[edges])))
+    )
+    whole = np.where(asked, last - first, 0.0)
+    covered = np.divide(merged.lengths(len(pairs)), whole, out=np.ones(len(pairs)), where=whole > 0)
+    missing = intervals.holes(merged)
+    missing = missing.where(covered[missing.key] < coverage - 1e-9)  # 1e-9: 99 of 100 s is enough
+    if not len(missing.key):
+        return []
+    names = [(table.words[at], one) for one, at in enumerate(table.phase.tolist()) if looked[one]]
+    names.sort()
+    before = {(key[one], table.end[one]): word for word, one in names}
+    after = {(key[one], table.start[one]): word for word, one in names}
+    return [
+        Hole(
+            int(pairs[pair] // len(table.lanes)),
+            table.lanes[pairs[pair] % len(table.lanes)],
+            float(start - first[pair]),
+            float(end - first[pair]),
+            before.get((pair, start), "its start"),
+            after.get((pair, end), "its end"),
+            float(covered[pair]),
+        )
+        for pair, start, end in zip(*missing, strict=True)
+    ]
+
+
+def _refuse_holes(found: Sequence[Hole], coverage: float) -> None:
+    if not found:
+        return
+    longest = max(found, key=lambda hole: hole.seconds)
+    places = len({(hole.step, hole.lane) for hole in found})
+    others = f"; {places - 1} more steps of lanes have holes" if places > 1 else ""
+    raise RefusedError(
+        f"no phase for {longest.seconds:.3f} s, from {longest.start:.3f} to {longest.end:.3f} s after its start, "
+        f"between {longest.after} and {longest.before}: phases cover {longest.covered:.2%} of it, "
+        f"and must cover {coverage:.0%}{others}",
+        where=f"step {longest.step} of {longest.lane!r}",
+        remedy='wrap what happens there: with steps.phase("sync"): ..., or any other word',
+    )

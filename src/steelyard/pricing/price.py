@@ -1,0 +1,342 @@
+"""The price of a run: every estimate, with its interval, put together from what was observed.
+
+Three figures stand beside each other for the barrier: what steps waited for, what they would if calls
+were independent, and what they would if timeouts come together within prompts as they do here. Where the
+first is far from the second, the run says why in its doubts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from steelyard.clock import Seconds
+from steelyard.durations import (
+    Correlation,
+    Interval,
+    Survival,
+    counted,
+    intra_prompt,
+    mean,
+    quantile,
+    ratio,
+    survival,
+)
+from steelyard.durations import share as share_of
+from steelyard.errors import RefusedError
+from steelyard.pricing.barrier import expected_maximum, knee, step_hit
+from steelyard.pricing.corruption import corruption
+from steelyard.pricing.doubts import doubts
+from steelyard.pricing.given import KNEE
+from steelyard.pricing.money import Prices, bill
+from steelyard.pricing.observed import MISSING, Bools, Floats, Observed
+from steelyard.pricing.remedies.ground import Ground, basis
+from steelyard.pricing.values import Cause, Curve, Estimate, Price, Quantile, StepLine, Suspicion
+from steelyard.pricing.waits import numbered, total
+from steelyard.pricing.whatif import remedies_on
+
+QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
+STEPS_DRAWN: Final = 400
+_POINTS: Final = 300
+
+
+def price_observed(
+    observed: Observed,
+    *,
+    busy_s: Seconds | None = None,
+    generation_s: Seconds | None = None,
+    training_s: Seconds | None = None,
+    prices: Prices | None = None,
+    places: int | None = None,
+    suspicions: Sequence[Suspicion] = (),
+) -> Price:
+    """Price a run.
+
+    Parameters
+    ----------
+    observed
+        The run.
+    busy_s, generation_s, training_s
+        Busy seconds of a step, where the run did not measure them; two of the three give the third.
+    prices
+        Dollars per hour.
+    places
+        How many calls can be served at once, where the run does not show it.
+    suspicions
+        What its reader found.
+
+    Raises
+    ------
+    RefusedError
+        A number that cannot be; a run in which there is nothing to price.
+    """
+    if not len(observed.calls) and not len(observed.rows):
+        raise RefusedError(
+            "there is neither a call nor a rollout in it", where=observed.source, remedy="price another run"
+        )
+    ground = Ground(
+        observed,
+        busy_told_s=busy_s,
+        generation_s=generation_s,
+        training_s=training_s,
+        dollars_per_hour=None if prices is None else prices.waiting,
+        sandbox_dollars_per_hour=None if prices is None else prices.sandbox or None,
+        places=places,
+    )
+    return _Pricing(ground, prices).price(suspicions)
+
+
+@dataclass(frozen=True)
+class _Pricing:
+    ground: Ground
+    prices: Prices | None
+
+    def price(self, suspicions: Sequence[Suspicion]) -> Price:
+        ground, observed = self.ground, self.ground.observed
+        told: dict[str, Any] = {}
+        notes = list(observed.lacks)
+        if np.isfinite(observed.calls.service_s).any():
+            told = self._times()
+        else:
+            notes.insert(0, "No call has a service time, so no second is priced: only rewards and groups.")
+        batch = ground.batch or _median(np.bincount(observed.rows.step))
+        told |= self._corruption()
+        if self.prices is not None and {"step", "idle"} <= told.keys():
+            told["money"] = bill(self.prices, step=told["step"], idle=told["idle"], batch=batch)
+        return Price(
+            source=observed.source,
+            basis=_counted(observed),
+            batch=batch,
+            group=self._group_size(),
+            measured=True,
+            suspicions=list(suspicions),
+            notes=notes,
+            **told,
+        )
+
+    def _times(self) -> dict[str, Any]:
+        """All that service times tell."""
+        ground, observed = self.ground, self.ground.observed
+        calls = observed.calls
+        timed = np.isfinite(calls.service_s)
+        times, cut = calls.service_s[timed], observed.timed_out[timed]
+        curve = survival(times, cut)
+        correlation = self._correlation()
+        hit = ground.hit
+        hits = total(hit, calls.step, len(observed.steps))
+        seen = ground.sizes > 0
+        told: dict[str, Any] = {
+            "limit_s": ground.limit_s,
+            "rate": self._said(share_of(hits[seen], ground.sizes[seen]), "share"),
+            "hit": self._said(share_of((hits > 0)[seen].astype(float), np.ones(int(seen.sum()))), "share"),
+            "quantiles": [_quantile(times, cut, calls.step[timed], one, curve) for one in QUANTILES],
+            "survival": _drawn(curve),
+            "causes": [Cause(*one) for one in counted(calls.cause[timed], times, observed.causes)],
+            "doubts": doubts(observed, curve, correlation),
+            "remedies": remedies_on(ground),
+            "by_step": self._lines(hits),
+        }
+        return told | self._waiting(hits > 0) | self._barriers(correlation) | self._recorded()
+
+    def _waiting(self, hit: Bools) -> dict[str, Estimate]:
+        """Busy time, wait, and the share of wall time that is wait."""
+        wait, busy = self.ground.wait_s, self.ground.busy_s
+        known = np.isfinite(wait)
+        told = {"wait": self._said(mean(wait[known]), "s")}
+        if np.isfinite(busy).any():
+            told["busy"] = self._said(mean(busy[np.isfinite(busy)]), "s")
+        both = known & np.isfinite(busy)
+        if both.any():
+            step = wait + busy
+            told["step"] = self._said(mean(step[both]), "s")
+            told["idle"] = self._said(ratio(wait[both], step[both]), "share")
+            if (both & hit).any():
+                some = both & hit
+                told["idle_hit"] = self._said(ratio(wait[some], step[some]), "share")
+        return told
+
+    def _barriers(self, correlation: Correlation | None) -> dict[str, Any]:
+        """Observed, independent, correlated; and where shaving the tail begins to pay."""
+        ground = self.ground
+        slowest = ground.waits.slowest_s
+        length, step = ground.waits.length_s, ground.waits.step
+        batch, group = max(1, round(ground.batch)), max(1, round(self._group_size()))
+        told: dict[str, Any] = {
+            "observed": self._said(mean(slowest[np.isfinite(slowest)]), "s"),
+            "independent": self._said(_independent(length, step, len(slowest), batch), "s"),
+        }
+        cut = np.zeros(len(length), np.bool_)
+        cut[ground.waits.chain[ground.hit]] = True
+        rate, limit = float(cut.mean()), ground.limit_s
+        if limit is None or cut.all():
+            return told
+        body = expected_maximum(length[~cut], max(1.0, batch * (1 - rate)))
+        rho = correlation.rho if correlation is not None else None
+        if rho is not None:
+            found, low, high = (
+                None
+                if one is None
+                else body + max(limit - body, 0.0) * step_hit(rate, batch, group=group, rho=one)
+                for one in (rho.value, rho.high, rho.low)  # the more come together, the fewer steps are hit
+            )
+            told["correlated"] = Estimate(found or 0.0, "s", low, high, self._basis(rho))
+            told["correlation"] = self._said(rho, "correlation")
+        at = 0.0 if rho is None else rho.value
+        told["knee"] = Estimate(
+            knee(KNEE, batch, group=group, rho=at), "share", basis=f"{KNEE:.0%} of steps hit"
+        )
+        busy = ground.busy_s[np.isfinite(ground.busy_s)]
+        floor = float(busy.mean()) if len(busy) else 0.0
+        rates = np.unique([*np.geomspace(1e-4, 0.5, 80), *([rate] if rate > 0 else [])])
+        waits = body + max(limit - body, 0.0) * step_hit(rates, batch, group=group, rho=at)
+        told["knee_curve"] = Curve(rates.tolist(), (floor + waits).tolist(), marks=(rate,))
+        return told
+
+    def _recorded(self) -> dict[str, Any]:
+        """What a recorder and queues tell."""
+        ground, steps, calls = self.ground, self.ground.observed.steps, self.ground.observed.calls
+        told: dict[str, Any] = {}
+        exposed = np.isfinite(steps.exposed_s)
+        if exposed.any():
+            told["exposed"] = self._said(mean(steps.exposed_s[exposed]), "s")
+            reward = ground.waits.wait_s if steps.reward_s is None else steps.reward_s
+            both = exposed & np.isfinite(reward)
+            if both.any() and reward[both].sum() > 0:
+                told["tail_ratio"] = self._said(ratio(steps.exposed_s[both], reward[both]), "share")
+        if ground.waits.timed.any():
+            told["in_flight"] = ground.seats
+        queued = np.isfinite(calls.queued_s)
+        if queued.any():
+            count = len(steps)
+            asked = total(queued, calls.step, count)
+            spent = total(np.where(queued, calls.queued_s, 0.0), calls.step, count)
+            told["queued"] = self._said(ratio(spent[asked > 0], asked[asked > 0]), "s")
+        return told
+
+    def _corruption(self) -> dict[str, Any]:
+        rows = self.ground.observed.rows
+        found = corruption(rows, len(self.ground.observed.steps))
+        some = found.groups > 0
+        if not some.any():
+            return {}
+        of = found.groups[some]
+        told = {
+            name: self._said(share_of(count[some], of), "share", f"{int(of.sum()):,} groups")
+            for name, count in (
+                ("group_hit", found.hit),
+                ("corrupted", found.corrupted),
+                ("thin", found.thin),
+            )
+        }
+        signs = share_of(found.changed[some], found.rows[some])
+        told["sign_changed"] = self._said(signs, "share", f"{int(found.rows.sum()):,} rollouts")
+        return told
+
+    def _correlation(self) -> Correlation | None:
+        """Of timeouts within prompts, where it is known which calls belong to one."""
+        calls = self.ground.observed.calls
+        known = np.flatnonzero(calls.group != MISSING)
+        if not len(known):
+            return None
+        number, groups = numbered(calls.group[known])
+        size = np.bincount(number, minlength=groups)
+        step = np.zeros(groups, np.int64)
+        step[number] = calls.step[known]
+        return intra_prompt(total(self.ground.hit[known], number, groups), size, step)
+
+    def _lines(self, hits: Floats) -> list[StepLine]:
+        ground, steps = self.ground, self.ground.observed.steps
+        wait, waits = ground.wait_s, ground.waits
+        known = np.flatnonzero(np.isfinite(wait))
+        drawn = (
+            known[np.unique(np.linspace(0, len(known) - 1, STEPS_DRAWN).astype(int))] if len(known) else []
+        )
+        generation, training = ground.step_generation_s, ground.step_training_s
+        return [
+            StepLine(
+                str(steps.labels[one]),
+                _or_none(generation[one]),
+                float(wait[one]),
+                _or_none(training[one]),
+                _or_none(waits.queue_s[one]),
+                float(waits.slowest_s[one]) if np.isfinite(waits.slowest_s[one]) else float(wait[one]),
+                int(hits[one]),
+                int(ground.sizes[one]),
+            )
+            for one in drawn
+        ]
+
+    def _group_size(self) -> float:
+        group = self.ground.observed.rows.group
+        if not len(group):
+            group = self.ground.observed.calls.group
+        _, sizes = np.unique(group[group != MISSING], return_counts=True)
+        return _median(sizes)
+
+    def _said(self, interval: Interval, unit: str, calls: str = "") -> Estimate:
+        return Estimate(interval.value, unit, interval.low, interval.high, self._basis(interval, calls))
+
+    def _basis(self, interval: Interval, calls: str = "") -> str:
+        return (
+            f"n = {interval.steps:,} steps ({calls})"
+            if calls
+            else basis(interval, len(self.ground.observed.calls))
+        )
+
+
+def _independent(length: Floats, step: np.ndarray[Any, Any], steps: int, batch: int) -> Interval:
+    """The mean longest of `batch` independent draws, with the spread that the steps give it.
+
+    Notes
+    -----
+    The influence of a time x on `integral 1 - F^N` is `-N integral_x F^(N-1)`, less its mean; summed over a
+    step that is what the step adds to the error, and the interval is the t interval of those.
+    """
+    value = expected_maximum(length, batch)
+    order = np.argsort(length)
+    ordered = length[order]
+    below = np.arange(1, len(length)) / len(length)
+    pieces = np.diff(ordered) * below ** (batch - 1)
+    tail = np.append(np.cumsum(pieces[::-1])[::-1], 0.0)
+    influence = np.empty(len(length))
+    influence[order] = -batch * tail
+    influence -= influence.mean()
+    of_step = total(influence, step, steps) / len(length)
+    seen = np.bincount(step, minlength=steps) > 0
+    return mean(value + seen.sum() * of_step[seen])._replace(value=value)
+
+
+def _quantile(
+    times: Floats, cut: Bools, step: np.ndarray[Any, Any], share: float, curve: Survival
+) -> Quantile:
+    found = quantile(times, cut, step, share, curve=curve)
+    if found.value is None:
+        return Quantile(share, None, found.above)
+    told = f"n = {found.steps:,} steps ({len(times):,} calls)" + (f"; {found.why}" if found.why else "")
+    return Quantile(share, Estimate(found.value, "s", found.low, found.high, told))
+
+
+def _drawn(curve: Survival) -> Curve:
+    drawn = curve.drawn(_POINTS)
+    columns: Mapping[str, Floats] = {
+        "x": drawn.x, "y": drawn.survival, "low": drawn.low, "high": drawn.high, "marks": drawn.cuts,
+    }  # fmt: skip
+    return Curve(**{name: column.tolist() for name, column in columns.items()})
+
+
+def _counted(observed: Observed) -> str:
+    steps = len(np.unique(observed.calls.step)) if len(observed.calls) else len(observed.steps)
+    counted = f"{len(observed.calls):,} calls, {len(observed.rows):,} rollouts"
+    return f"n = {steps:,} step{'s' * (steps != 1)} ({counted})"
+
+
+def _median(sizes: np.ndarray[Any, Any]) -> float:
+    some = sizes[sizes > 0]
+    return float(np.median(some)) if len(some) else 0.0
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

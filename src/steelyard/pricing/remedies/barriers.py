@@ -1,0 +1,141 @@
+"""Other barriers: train on groups as they come in, or wait for other numbers of completions.
+
+Scoring group by group saves nothing by itself: the step still ends with its last reward. What saves is work
+that no longer waits for it: the backward of the groups that are in. A smaller batch is hit less often, and
+fewer completions pay for each barrier; a larger one does the opposite. Both are told per as many completions
+as a step has now. The size of a group changes no barrier of a batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard.pricing.observed import MISSING, Floats, Ints
+from steelyard.pricing.remedies.ground import Ground, percent, refused
+from steelyard.pricing.simulate import trained_on_arrival
+from steelyard.pricing.values import Remedy
+from steelyard.pricing.waits import latest, numbered, total
+
+
+def groups(ground: Ground) -> Remedy:
+    """Each group's forward and backward as soon as its last reward is in."""
+    title, steps = "train on each group as it arrives", len(ground.observed.steps)
+    training = ground.step_training_s
+    if np.isnan(training).all():
+        return refused("groups", title, "how long training takes is not known: pass --training SECONDS")
+    group, arrival, step = arrivals(ground)
+    if not len(group):
+        return refused("groups", title, "no call says which group it judged")
+    count = np.bincount(step, minlength=steps)
+    each = training / np.maximum(count, 1)
+    ends = trained_on_arrival(arrival, each[step], step, steps)
+    modelled = np.maximum(ground.waits.wait_s - ground.covered_s, 0.0)
+    saving = np.maximum(modelled + training - ends, 0.0)  # no less, but for rounding
+    most = percent(1 - 1 / float(np.median(count[count > 0])), 0)
+    return ground.remedy(
+        "groups",
+        title,
+        saving,
+        costs=f"smaller micro-batches may be slower; at most {most} of training can be hidden, and of it no "
+        "optimizer step and no weight sync",
+        rests_on="measured arrivals of groups, each with the same part of training, on one accelerator in "
+        "order of arrival; scoring by group saves nothing without training by group",
+    )
+
+
+def arrivals(ground: Ground) -> tuple[Ints, Floats, Ints]:
+    """Groups, when each is in (seconds after the accelerator is free), and their steps.
+
+    A call that judged nobody knows which groups holds up all groups of its step.
+    """
+    steps, told = len(ground.observed.steps), ground.waits
+    of = np.full(len(told.end_s), MISSING, np.int64)
+    of[told.chain] = ground.observed.calls.group
+    end = np.maximum(told.end_s - ground.covered_s[told.step], 0.0)
+    known = of != MISSING
+    group, count = numbered(of[known])
+    step = np.zeros(count, np.int64)
+    step[group] = told.step[known]
+    held = np.nan_to_num(latest(end[~known], told.step[~known], steps))
+    return group, np.maximum(latest(end[known], group, count), held[step]), step
+
+
+def half(ground: Ground) -> Remedy:
+    """Two batches of half the size, one after the other, for each batch of now.
+
+    Notes
+    -----
+    Every way to divide a step's `g` groups is taken at once: of `h` groups drawn from it the latest is the
+    j-th latest of all (from 0) with the chance `C(g-1-j, h-1) / C(g, h)`. Where groups are not known, each
+    chain is one.
+    """
+    title = f"halve the batch to {ground.batch / 2:g} (per {ground.batch:g} completions)"
+    end, step = _barriers(ground)
+    order = np.lexsort((-end, step))
+    end, step = end[order], step[order]
+    first = np.searchsorted(step, step)
+    count = np.bincount(step, minlength=len(ground.sizes))
+    if not (count > 1).any():
+        return refused("batch", title, "every step judged a single group: it cannot be halved")
+    chance = np.zeros(len(end))
+    rank, size = np.arange(len(end)) - first, count[step]
+    for among in np.unique(count[count > 1]).tolist():
+        mine = size == among
+        chance[mine] = (_latest_of(among, among // 2) + _latest_of(among, among - among // 2))[rank[mine]]
+    halves = np.where(count > 1, total(chance * end, step, len(count)), np.nan)
+    return ground.remedy(
+        "batch",
+        title,
+        np.maximum(ground.waits.wait_s - ground.covered_s, 0.0) - halves,
+        costs="a second barrier for as many completions; busy time, if half a batch needs more than half",
+        rests_on="every way to halve a step's groups; busy time linear in the batch, which flatters small ones",
+    )
+
+
+def double(ground: Ground) -> Remedy:
+    """Batches of twice the size, from any two steps that were measured.
+
+    Notes
+    -----
+    Two steps wait `max(a, b)` together instead of `a + b`: `min(a, b) / 2` less for each. Its mean over all
+    pairs of steps is a U-statistic of degree two, whose pseudo-values stand for the steps (Arvesen 1969,
+    Ann. Math. Stat. 40, 2076), so that the interval is the jackknife's.
+    """
+    title = f"double the batch to {2 * ground.batch:g} (per {ground.batch:g} completions)"
+    known = np.flatnonzero(np.isfinite(ground.wait_s))
+    count = len(known)
+    if count < 3:
+        return refused("batch", title, f"needs three steps with a measured wait, and there are {count}")
+    waited = ground.wait_s[known]
+    order = np.argsort(waited, kind="stable")
+    ranked = waited[order]
+    below = np.cumsum(ranked) - ranked  # the least of it and of any shorter step, added up
+    least = np.empty(count)
+    least[order] = below + ranked * np.arange(count - 1, -1, -1)
+    mean = least.sum() / (count * (count - 1))
+    without = (least.sum() - 2 * least) / ((count - 1) * (count - 2))
+    saving = np.full(len(ground.wait_s), np.nan)
+    saving[known] = (count * mean - (count - 1) * without) / 2
+    return ground.remedy(
+        "batch",
+        title,
+        saving,
+        costs="half as many updates for as many completions; places and memory for twice as many",
+        rests_on="any two measured steps joined; busy time linear in the batch",
+        capped=False,
+    )
+
+
+def _barriers(ground: Ground) -> tuple[Floats, Ints]:
+    """When each group of each step is in, and its step; where groups are not known, each chain."""
+    group, arrival, step = arrivals(ground)
+    if len(group):
+        return arrival, step
+    told = ground.waits
+    return np.maximum(told.end_s - ground.covered_s[told.step], 0.0), told.step
+
+
+def _latest_of(groups: int, drawn: int) -> Floats:
+    """P(the latest of `drawn` of the groups is the j-th latest of all), shape `(groups,)`."""
+    j = np.arange(groups - 1)
+    return drawn / groups * np.append(1.0, np.cumprod((groups - drawn - j) / (groups - 1 - j)))

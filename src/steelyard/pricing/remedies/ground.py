@@ -1,0 +1,211 @@
+"""The ground that remedies stand on: a run, how its steps waited, and what a second of a step is worth.
+
+A saving is a difference within each step: its wait, told from its own calls, less its wait with the remedy
+applied to the same calls. Whatever the calls of a step share (contention, a prompt that hangs) is on both
+sides, so the mean over steps has an interval whose unit is the step. Where a recorder saw the wait itself, no
+step saves more than that: what generation covers costs nothing, and sparing it saves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from steelyard.clock import Seconds
+from steelyard.durations import MIN_STEPS, Interval, mean
+from steelyard.pricing.money import HOUR_S, scaled
+from steelyard.pricing.observed import Bools, Floats, Ints, Observed
+from steelyard.pricing.simulate import evenly, in_flight
+from steelyard.pricing.values import Estimate, Remedy
+from steelyard.pricing.waits import Waits, or_zero, total, waits
+
+LOOKED_AT: Final = 200_000
+"""Calls of a long run that are looked at one by one: those of evenly chosen steps, about half a second."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A run and what is known beside it.
+
+    Parameters
+    ----------
+    observed
+        The run.
+    busy_told_s, generation_s, training_s
+        Busy seconds of a step, all and by halves, for steps in which they were not measured.
+    dollars_per_hour, sandbox_dollars_per_hour
+        What the accelerators cost, all together; what one sandbox does.
+    places
+        How many calls can be served at once, where the run does not show it.
+    """
+
+    observed: Observed
+    busy_told_s: Seconds | None = None
+    generation_s: Seconds | None = None
+    training_s: Seconds | None = None
+    dollars_per_hour: float | None = None
+    sandbox_dollars_per_hour: float | None = None
+    places: int | None = None
+
+    @cached_property
+    def waits(self) -> Waits:
+        """How the steps waited, as told from their calls."""
+        return waits(self.observed)
+
+    @cached_property
+    def wait_s(self) -> Floats:
+        """Per step: the wait that a recorder saw, else the one told from calls."""
+        seen = self.observed.steps.exposed_s
+        return np.where(np.isnan(seen), self.waits.wait_s, seen)
+
+    @cached_property
+    def covered_s(self) -> Floats:
+        """Per step: how much of the time told from calls other work covered; 0 where no recorder saw it."""
+        seen = self.observed.steps.exposed_s
+        return np.where(np.isnan(seen), 0.0, np.maximum(self.waits.wait_s - seen, 0.0))
+
+    @cached_property
+    def service_s(self) -> Floats:
+        """Per call: its service time; 0 of one that has none."""
+        return or_zero(self.observed.calls.service_s)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Per step: its calls."""
+        return np.bincount(self.observed.calls.step, minlength=len(self.observed.steps))
+
+    @cached_property
+    def batch(self) -> float:
+        """Rollouts (chains) of a step, in the median."""
+        sizes = np.bincount(self.waits.step, minlength=len(self.observed.steps))
+        return float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
+
+    @cached_property
+    def limit_s(self) -> Seconds | None:
+        """Where calls are cut: as the source says, else the longest call that was cut."""
+        if self.observed.limit_s is not None:
+            return self.observed.limit_s
+        cut = self.service_s[self.hit]
+        return float(cut.max()) if len(cut) else None
+
+    @cached_property
+    def hit(self) -> Bools:
+        """Per call: whether a limit of time cut it."""
+        return self.observed.timed_out & (self.service_s > 0)
+
+    @property
+    def rate(self) -> float:
+        """Share of calls that were cut."""
+        return float(self.hit.mean()) if len(self.hit) else 0.0
+
+    @cached_property
+    def body_s(self) -> Floats:
+        """Per step: the longest of its calls that finished; the median of that where none did.
+
+        `nan` everywhere if no call of the run finished.
+        """
+        calls, steps = self.observed.calls, len(self.observed.steps)
+        longest = np.zeros(steps)
+        kept = ~calls.censored & ~np.isnan(calls.service_s)
+        np.maximum.at(longest, calls.step[kept], self.service_s[kept])
+        some = total(kept, calls.step, steps) > 0
+        return np.where(some, longest, np.median(longest[some]) if some.any() else np.nan)
+
+    @cached_property
+    def seats(self) -> int | None:
+        """How many calls can be served at once: as told, else the most in flight; `None` if neither is known.
+
+        Of a long run an even selection of its steps is looked at.
+        """
+        if self.places is not None:
+            return self.places
+        calls, timed = self.observed.calls, np.flatnonzero(self.waits.timed)
+        if not len(timed):
+            return None
+        take = np.zeros(len(self.sizes), bool)
+        take[timed[evenly(self.sizes[timed], LOOKED_AT)]] = True
+        mine = np.flatnonzero(take[calls.step] & np.isfinite(calls.began_s + calls.service_s))
+        mine = mine[np.argsort(calls.step[mine], kind="stable")]
+        return max(
+            in_flight(calls.began_s[one], calls.began_s[one] + calls.service_s[one])
+            for one in np.split(mine, np.flatnonzero(np.diff(calls.step[mine])) + 1)
+        )
+
+    @property
+    def sandboxes_per_hour(self) -> float | None:
+        """Dollars per hour for all places; `None` where the price or their number is not known."""
+        price = self.sandbox_dollars_per_hour
+        return None if price is None or self.seats is None else price * self.seats
+
+    @property
+    def step_generation_s(self) -> Floats:
+        """Per step: generation, as measured, else as told; `nan` where neither."""
+        return _filled(self.observed.steps.generation_s, self.generation_s)
+
+    @property
+    def step_training_s(self) -> Floats:
+        """Per step: training, as measured, else as told; `nan` where neither."""
+        return _filled(self.observed.steps.training_s, self.training_s)
+
+    @property
+    def busy_s(self) -> Floats:
+        """Per step: generation plus training."""
+        return _filled(self.step_generation_s + self.step_training_s, self.busy_told_s)
+
+    def remedy(
+        self, name: str, title: str, saving_s: Floats, *, costs: str, rests_on: str, capped: bool = True
+    ) -> Remedy:
+        """A remedy that saves `saving_s` of each step, shape `(s,)`; `nan` where a step tells nothing.
+
+        `capped`: no step saves more than it waits.
+        """
+        if capped:
+            saving_s = np.minimum(saving_s, self.wait_s)
+        saves = self._estimate(saving_s)
+        if saves is None:
+            return refused(name, title, "no step has a wait that was measured: record when calls end")
+        after = self._estimate(self.busy_s + self.wait_s - saving_s)
+        dollars = self._dollars(saves)
+        return Remedy(name, title, saves, after, costs, rests_on, dollars=dollars)
+
+    def _estimate(self, per_step: Floats) -> Estimate | None:
+        known = np.isfinite(per_step)
+        if not known.any():
+            return None
+        found = mean(per_step[known])
+        return Estimate(found.value, "s", found.low, found.high, basis(found, int(self.sizes[known].sum())))
+
+    def _dollars(self, saves: Estimate) -> Estimate | None:
+        """Both bills run while a step waits."""
+        rates = [rate for rate in (self.dollars_per_hour, self.sandboxes_per_hour) if rate is not None]
+        return scaled(saves, 1_000 * sum(rates) / HOUR_S, "$ per 1,000 steps") if rates else None
+
+
+def refused(name: str, title: str, why: str, *, costs: str = "", rests_on: str = "") -> Remedy:
+    """A remedy of which no saving can be stated."""
+    return Remedy(name, title, None, costs=costs, rests_on=rests_on, refused=why)
+
+
+def basis(interval: Interval, calls: int) -> str:
+    """What an estimate rests on: `n = 40 steps (5,120 calls)`, and why there is no interval."""
+    counted = f"n = {interval.steps:,} step{'s' * (interval.steps != 1)} ({calls:,} calls)"
+    if interval.steps < MIN_STEPS:
+        return f"{counted}; an interval needs {MIN_STEPS} steps"
+    return f"{counted}; {interval.why}" if interval.why else counted
+
+
+def share(count: int, of: int, what: str) -> str:
+    """`3 of 2,560 passing calls (0.12 %)`."""
+    return f"{count:,} of {of:,} {what} ({percent(count / of)})" if of else f"none of 0 {what}"
+
+
+def percent(part: float, digits: int = 2) -> str:
+    """`0.12 %`."""
+    return f"{100 * part:.{digits}f} %"
+
+
+def _filled(column: Floats, told: Seconds | None) -> Floats:
+    return column if told is None else np.where(np.isnan(column), told, column)

@@ -1,0 +1,158 @@
+"""Shorter limits: a lower constant, and a deadline learnt from earlier steps.
+
+A call that took longer than a shorter limit would have been cut there, so its time is known: truncation is
+identified. Beyond the constant at which calls were cut nothing was seen: no saving and no cost of a longer
+limit is computed, only bounds. What a cut does to rewards is no matter of seconds: each remedy says how many
+calls that passed it would cut. A retry after the new cut is not modelled.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from steelyard.clock import Seconds
+from steelyard.pricing.observed import Bools, Floats
+from steelyard.pricing.remedies.ground import Ground, refused, share
+from steelyard.pricing.values import Remedy
+from steelyard.pricing.waits import or_zero
+
+ACCEPTED: Final = 0.005
+"""A shorter limit may cut less than this share of the calls that pass (`scheduling.falsekills.ACCEPTED`)."""
+
+ROUND: Final = tuple(m * 10.0**e for e in range(-2, 5) for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+"""Limits that people would write down."""
+
+LEAST_S: Final = 2.0
+QUANTILE: Final = 0.99
+QUANTILE_TIMES: Final = 1.5
+NEEDED: Final = 30
+WINDOW: Final = 4_096
+"""The rule of a deadline as `scheduling` applies it (`falsekills.rule`, `deadlines.WINDOW`)."""
+
+
+def candidate(ground: Ground) -> Seconds | None:
+    """The shortest round limit that cuts less than 0.5 % of each part's passing calls; `None` if none passes.
+
+    Where no call is known to pass, of those that finished.
+    """
+    calls, good = ground.observed.calls, _good(ground)
+    needed = 0.0
+    for part in range(len(ground.observed.parts)):
+        times = ground.service_s[good & (calls.part == part)]
+        if len(times):
+            last = len(times) - int(np.ceil(ACCEPTED * len(times)))  # all after it may be cut
+            needed = max(needed, float(np.partition(times, last)[last]))
+    return next((one for one in ROUND if one >= needed), None) if needed else None
+
+
+def timeout(ground: Ground, timeout_s: Seconds | None = None) -> Remedy:
+    """Another constant; without one, the shortest round one that spares calls that pass.
+
+    A longer one is refused, with bounds.
+    """
+    limit, asked = ground.limit_s, timeout_s
+    timeout_s = candidate(ground) if timeout_s is None else timeout_s
+    now = "set a timeout" if limit is None else f"lower the timeout from {limit:g} s"
+    if timeout_s is None:
+        return refused("timeout", now, "no call finished, so nobody knows how long a right one takes")
+    if limit is not None and timeout_s >= limit:
+        if asked is None:
+            return refused(
+                "timeout",
+                now,
+                f"no lower round constant cuts less than {ACCEPTED:.1%} of the calls that pass",
+            )
+        return _longer(ground, limit, timeout_s)
+    good, who = _good(ground), _who(ground)
+    newly = int((good & (ground.service_s > timeout_s)).sum())
+    return ground.remedy(
+        "timeout",
+        f"{now} to {timeout_s:g} s" if limit is not None else f"{now} of {timeout_s:g} s",
+        ground.waits.less(np.maximum(ground.service_s - timeout_s, 0.0)),
+        costs=f"cuts {share(newly, int(good.sum()), who)}",
+        rests_on="each measured call, cut at the new constant; nothing is cut there and then tried again",
+    )
+
+
+def adaptive(ground: Ground) -> Remedy:
+    """A deadline for each part, learnt from earlier steps and frozen for a step."""
+    calls = ground.observed.calls
+    rule = f"max({LEAST_S:g} s, {QUANTILE_TIMES:g} x its {QUANTILE:g} quantile)"
+    title = f"adapt the deadline to what passes: {rule}"
+    cut, spared = np.zeros(len(calls), bool), np.zeros(len(calls))
+    learnt, by_cpu = np.zeros(0), False
+    for part in range(len(ground.observed.parts)):
+        mine = calls.part == part
+        cpu = bool(np.isfinite(calls.cpu_s[mine & calls.passed]).any())
+        taken = or_zero(calls.cpu_s) if cpu else ground.service_s
+        deadline = _deadlines(ground, mine, taken)
+        over = mine & (taken > deadline[calls.step])
+        kept = deadline[calls.step[over]] / taken[over]  # CPU time is taken to be spent evenly
+        cut |= over
+        spared[over] = ground.service_s[over] * (1 - kept)
+        by_cpu |= cpu
+        learnt = np.append(learnt, deadline[np.isfinite(deadline)])
+    if not len(learnt):
+        return refused(
+            "adaptive", title, f"no step has {NEEDED} passing calls of a part in the steps before it"
+        )
+    newly, passing = int((cut & calls.passed).sum()), int(calls.passed.sum())
+    return ground.remedy(
+        "adaptive",
+        title,
+        ground.waits.less(spared),
+        costs=f"cuts {share(newly, passing, 'passing calls')}",
+        rests_on=f"deadlines of {learnt.min():.3g} to {learnt.max():.3g} s, each from earlier steps only, in "
+        + ("CPU seconds, taken to be spent evenly over a call" if by_cpu else "seconds of service time"),
+    )
+
+
+def _deadlines(ground: Ground, mine: Bools, taken: Floats) -> Floats:
+    """Each step's deadline for a part; infinite where too few passes came before."""
+    calls, steps = ground.observed.calls, len(ground.observed.steps)
+    passes = np.flatnonzero(mine & calls.passed & (taken > 0))
+    passes = passes[np.argsort(calls.step[passes], kind="stable")]
+    values = taken[passes]
+    deadline = np.full(steps, np.inf)
+    for step, known in enumerate(np.searchsorted(calls.step[passes], np.arange(steps))):
+        if known >= NEEDED:
+            seen = values[max(0, known - WINDOW) : known]
+            at = int(np.ceil(QUANTILE * len(seen))) - 1
+            deadline[step] = max(LEAST_S, QUANTILE_TIMES * np.partition(seen, at)[at])
+    return deadline
+
+
+def _longer(ground: Ground, limit: Seconds, timeout_s: Seconds) -> Remedy:
+    """What a longer constant would change is not identified; bounds are."""
+    title = f"raise the timeout from {limit:g} s to {timeout_s:g} s"
+    if not ground.hit.any():
+        return ground.remedy(
+            "timeout",
+            title,
+            np.zeros(len(ground.observed.steps)),
+            costs="nothing: no call was cut",
+            rests_on="every call finished below the present constant",
+        )
+    more = -ground.waits.less(np.where(ground.hit, ground.service_s - timeout_s, 0.0))
+    most, known = float(np.nanmax(more)), more[np.isfinite(more)]
+    return refused(
+        "timeout",
+        title,
+        f"not identified: nothing was seen beyond {limit:g} s; the wait would grow by 0 to "
+        f"{known.mean():.3g} s a step in the mean (by up to {most:.3g} s in one of the "
+        f"{int((known > 0).sum())} steps with a call that was cut)",
+        rests_on="calls that were cut end anywhere from the present constant to the new one",
+    )
+
+
+def _good(ground: Ground) -> Bools:
+    """Calls that must not be cut: those that pass, where any is known to."""
+    calls = ground.observed.calls
+    return calls.passed if calls.passed.any() else ~calls.censored & (ground.service_s > 0)
+
+
+def _who(ground: Ground) -> str:
+    known = ground.observed.calls.passed.any()
+    return "passing calls" if known else "calls that finished (none is known to pass)"

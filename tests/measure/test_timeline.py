@@ -1,0 +1,365 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.clock import Span
+from steelyard.errors import RefusedError
+from steelyard.measure import Steps, calltimes
+from steelyard.measure.calltimes import CallTimes
+from steelyard.measure.timeline import Timeline, check_coverage, holes, timeline
+from steelyard.pricing.observed import MISSING
+from steelyard.testing import FakeClock
+
+BUSY = {"generation", "training"}
+
+
+def lane(name, *phases, step=0):
+    """Spans of a lane: word, start, end."""
+    return [Span(step, name, *phase) for phase in phases]
+
+
+def same(one, other):
+    return all(
+        np.allclose(getattr(one, name), getattr(other, name), rtol=0, atol=1e-9, equal_nan=True)
+        for name in Timeline.__slots__
+    )
+
+
+BARRIER = lane("rank 0", ("step", 0, 54), ("generation", 0, 12), ("reward", 12, 42), ("training", 42, 54))
+
+
+def test_behind_one_barrier_the_wait_is_from_the_accelerator_free_to_the_last_reward():
+    found = timeline(BARRIER)
+    assert found.exposed_s.tolist() == [30.0]
+    assert found.tail_ratio.tolist() == [1.0]
+    assert (found.generation_s[0], found.training_s[0], found.busy_s[0]) == (12, 12, 24)
+    assert (found.reward_s[0], found.other_s[0], found.wall_s[0]) == (30, 0, 54)
+
+
+def test_reward_time_that_generation_covers_is_not_exposed():
+    found = timeline(
+        [
+            *lane("rank 0", ("generation", 0, 12), ("reward", 12, 20), ("training", 20, 30)),
+            *lane("judge", ("call", 8, 14), ("call", 9, 20)),
+        ]
+    )
+    assert (found.exposed_s[0], found.reward_s[0], found.tail_ratio[0]) == (8, 12, 8 / 12)
+
+
+def test_a_reward_that_is_covered_entirely_costs_nothing():
+    found = timeline(
+        [*lane("rank 0", ("generation", 0, 12), ("training", 12, 20)), *lane("j", ("call", 5, 19))]
+    )
+    assert (found.exposed_s[0], found.reward_s[0], found.tail_ratio[0]) == (0, 14, 0)
+
+
+def test_where_groups_are_trained_on_as_they_arrive_every_wait_counts_and_what_training_hides_does_not():
+    found = timeline(
+        [
+            *lane("rank 0", ("generation", 0, 12), ("reward", 12, 14), ("training", 14, 15)),
+            *lane("rank 0", ("reward", 15, 42), ("training", 42, 53)),
+            *lane("judge", ("call", 12, 14), ("call", 12, 42)),
+        ]
+    )
+    assert (found.exposed_s[0], found.reward_s[0]) == (2 + 27, 30)
+
+
+def test_training_that_outlasts_the_last_reward_leaves_only_the_time_before_it():
+    found = timeline(
+        [
+            *lane("rank 0", ("generation", 0, 12), ("reward", 12, 30), ("training", 30, 45)),
+            *lane("j", ("call", 12, 42)),
+        ]
+    )
+    assert found.exposed_s[0] == 18
+
+
+def test_a_reward_under_the_generation_of_the_next_step_is_not_exposed():
+    found = timeline(
+        [
+            *lane("rank 0", ("step", 0, 20), ("generation", 0, 10), ("training", 10, 20)),
+            *lane("judge", ("call", 10, 26)),
+            *lane("rank 0", ("step", 20, 40), ("generation", 20, 30), ("training", 30, 40), step=1),
+            *lane("judge", ("call", 30, 39), step=1),
+        ]
+    )
+    assert found.exposed_s.tolist() == [0, 0]
+    assert found.reward_s.tolist() == [16, 9]
+    assert found.wall_s.tolist() == [20, 20]
+
+
+def test_a_step_of_several_ranks_goes_from_the_first_start_to_the_last_end_and_work_on_any_covers():
+    found = timeline(
+        [
+            *lane("rank 0", ("step", 0, 40), ("generation", 0, 10), ("reward", 10, 30), ("training", 30, 40)),
+            *lane("rank 1", ("step", 1, 43), ("generation", 1, 13), ("reward", 13, 30), ("training", 30, 43)),
+        ]
+    )
+    assert (found.wall_s[0], found.generation_s[0], found.training_s[0]) == (43, 13, 13)
+    assert found.exposed_s[0] == 17
+
+
+def test_a_run_may_have_words_of_its_own():
+    spans = lane("rank 0", ("rollout", 0, 12), ("score", 12, 42), ("update", 42, 54))
+    words = {"rollout": "generation", "score": "reward", "update": "training"}
+    assert timeline(spans, phases=words).exposed_s.tolist() == [30]
+    assert np.isnan(timeline(spans).exposed_s).all()
+    with pytest.raises(RefusedError, match="generate"):
+        timeline(spans, phases={"rollout": "generate"})
+
+
+def test_what_no_step_recorded_is_not_known_and_what_one_step_lacks_is_zero():
+    found = timeline(lane("rank 0", ("generation", 0, 10)))
+    assert np.isnan(
+        [found.training_s, found.reward_s, found.exposed_s, found.service_s, found.queued_s]
+    ).all()
+    assert found.in_flight.tolist() == [MISSING]
+    found = timeline([*BARRIER, *lane("rank 0", ("generation", 60, 70), step=1)])
+    assert found.training_s.tolist() == [12, 0]
+    assert found.exposed_s.tolist() == [30, 0]
+
+
+def test_other_time_is_what_is_neither_work_nor_reward():
+    spans = lane("rank 0", ("step", 0, 20), ("generation", 0, 8), ("sync", 8, 11), ("reward", 11, 20))
+    assert timeline(spans).other_s.tolist() == [3]
+
+
+def test_steps_are_given_as_pricing_reads_them():
+    steps = timeline([*BARRIER, *lane("rank 0", ("generation", 60, 70), step=7)]).steps()
+    assert steps.labels == ["0", "7"]
+    assert steps.busy_s.tolist() == [24, 10]
+    assert steps.exposed_s.tolist() == [30, 0]
+    assert steps.machine.tolist() == [MISSING, MISSING]
+
+
+# Holes
+
+
+def test_a_hole_is_refused_by_its_step_its_lane_its_place_and_its_neighbours():
+    spans = lane("rank 1", ("step", 100, 154), ("generation", 100, 112), ("training", 142, 154), step=7)
+    with pytest.raises(RefusedError) as refused:
+        timeline([*BARRIER, *spans])
+    assert str(refused.value) == (
+        "step 7 of 'rank 1': no phase for 30.000 s, from 12.000 to 42.000 s after its start, between generation "
+        "and training: phases cover 44.44% of it, and must cover 99%\n"
+        '  next: wrap what happens there: with steps.phase("sync"): ..., or any other word'
+    )
+    assert timeline([*BARRIER, *spans], coverage=None).wall_s.tolist() == [54, 54]
+
+
+def test_holes_at_the_edges_of_a_step_are_found_in_order():
+    found = holes(lane("rank 0", ("step", 0, 100), ("generation", 10, 50), ("training", 60, 95)))
+    assert [(hole.start, hole.end, hole.after, hole.before) for hole in found] == [
+        (0, 10, "its start", "generation"),
+        (50, 60, "generation", "training"),
+        (95, 100, "training", "its end"),
+    ]
+    assert {(hole.step, hole.lane, hole.covered) for hole in found} == {(0, "rank 0", 0.75)}
+
+
+def test_the_longest_hole_is_named_and_the_others_are_counted():
+    spans = [
+        *lane("rank 0", ("step", 0, 10), ("generation", 0, 9)),
+        *lane("rank 1", ("step", 0, 10), ("generation", 0, 7)),
+    ]
+    with pytest.raises(RefusedError, match=r"'rank 1': .*3\.000 s.*1 more steps of lanes"):
+        check_coverage(spans)
+
+
+@pytest.mark.parametrize(("end", "found"), [(99.0, 0), (98.9, 1)])
+def test_ninety_nine_of_a_hundred_seconds_are_enough(end, found):
+    assert len(holes(lane("rank 0", ("step", 0, 100), ("generation", 0, end)))) == found
+
+
+def test_a_step_without_any_phase_is_one_hole():
+    (hole,) = holes(lane("rank 0", ("step", 3, 8)))
+    assert (hole.seconds, hole.after, hole.before, hole.covered) == (5, "its start", "its end", 0)
+
+
+def test_phases_that_overlap_are_not_counted_twice():
+    assert holes(lane("rank 0", ("step", 0, 10), ("generation", 0, 6), ("weights", 1, 5)))
+
+
+def test_a_call_covers_nothing_on_its_lane():
+    spans = lane("rank 0", ("step", 0, 10), ("generation", 0, 5), ("call", 0, 10))
+    (hole,) = holes(spans)
+    assert (hole.start, hole.end) == (5, 10)
+
+
+@pytest.mark.parametrize("word", ["call", "queued", "reward"])
+def test_a_lane_that_only_serves_rewards_may_wait(word):
+    check_coverage([*BARRIER, *lane("rank 0/judge", (word, 12, 14), (word, 40, 42))])
+
+
+def test_a_lane_that_generates_may_not_wait_without_saying_so():
+    spans = [*BARRIER, *lane("rank 0/engine", ("generation", 0, 5), ("generation", 9, 12))]
+    (hole,) = holes(spans)
+    assert (hole.lane, hole.start, hole.end) == ("rank 0/engine", 5, 9)
+    check_coverage([*spans, *lane("rank 0/engine", ("wait", 5, 9))])
+
+
+def test_a_recorded_loop_accounts_for_its_time():
+    clock, spans = FakeClock(), []
+    with Steps(spans.extend, clock=clock) as steps:
+        for _ in range(2):
+            with steps.step():
+                with steps.phase("generation"):
+                    clock.tick(12)
+                clock.tick(30)
+                with steps.phase("training"):
+                    clock.tick(12)
+    assert [(hole.step, hole.start, hole.end) for hole in holes(spans)] == [(0, 12, 42), (1, 12, 42)]
+
+
+# Input
+
+
+def test_no_spans_are_refused():
+    with pytest.raises(RefusedError, match="no span was recorded"):
+        timeline([])
+
+
+@pytest.mark.parametrize("times", [(5, 4), (0, float("nan")), (float("-inf"), 0)])
+def test_a_span_that_cannot_be_is_refused(times):
+    with pytest.raises(RefusedError, match="step 0 of 'rank 0'"):
+        timeline([*BARRIER, *lane("rank 0", ("weights", *times))])
+
+
+def test_a_step_that_was_recorded_twice_is_refused():
+    again = [span._replace(start=span.start + 100, end=span.end + 100) for span in BARRIER]
+    with pytest.raises(RefusedError, match="recorded 2 times"):
+        timeline([*BARRIER, *again])
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        CallTimes(np.array([0]), np.array([2.0]), np.array([1.0])),
+        CallTimes(np.array([0]), np.array([np.nan]), np.array([1.0])),
+        CallTimes(np.array([0, 0]), np.array([1.0]), np.array([2.0])),
+        CallTimes(np.array([0]), np.array([1.0]), np.array([2.0]), np.array([])),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(calls):
+    with pytest.raises(RefusedError, match="call"):
+        timeline(BARRIER, calls=calls)
+
+
+# Calls in columns
+
+
+def test_queues_are_apart_from_service():
+    calls = CallTimes(np.array([0, 0]), np.array([12.0, 20.0]), np.array([20.0, 42.0]), np.array([0.0, 8.0]))
+    found = timeline(BARRIER, calls=calls)
+    assert (found.calls[0], found.service_s[0], found.queued_s[0], found.in_flight[0]) == (2, 30, 8, 1)
+    spans = [*BARRIER, *lane("j", ("call", 12, 20), ("call", 20, 42), ("queued", 12, 20))]
+    assert same(timeline(spans), found)
+    assert np.isnan(timeline(BARRIER, calls=calls._replace(queued_s=None)).queued_s).all()
+
+
+def test_calls_of_steps_without_spans_are_steps_too():
+    found = timeline(BARRIER, calls=CallTimes(np.array([9]), np.array([70.0]), np.array([75.0])))
+    assert found.step.tolist() == [0, 9]
+    assert found.wall_s.tolist() == [54, 5]
+    assert found.calls.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("block", [1, 100, 1_000, 100_000])
+def test_calls_are_counted_alike_in_whatever_blocks(monkeypatch, block):
+    rng = np.random.default_rng(0)
+    step = np.repeat(np.arange(30), rng.integers(1, 200, 30))
+    start = step * 60 + rng.random(len(step)) * 20
+    calls = CallTimes(step, start, start + rng.random(len(step)) * 30, rng.random(len(step)))
+    whole = timeline(BARRIER, calls=calls)
+    monkeypatch.setattr(calltimes, "BLOCK", block)
+    mixed = rng.permutation(len(step))
+    assert same(timeline(BARRIER, calls=CallTimes(*(column[mixed] for column in calls))), whole)
+    assert whole.calls.tolist() == np.bincount(step).tolist()
+    for one in (0, 7, 29):
+        begun, ended = calls.start[step == one], calls.end[step == one]
+        most = max(int(((begun <= moment) & (moment < ended)).sum()) for moment in begun)
+        assert whole.in_flight[one] == most
+
+
+# Properties: any spans on a grid, counted second by second
+
+GRID = 24
+some_spans = st.lists(
+    st.builds(
+        lambda step, lane, phase, start, length: Span(
+            step, lane, phase, 30.0 * step + start, 30.0 * step + min(start + length, GRID)
+        ),
+        st.integers(0, 2),
+        st.sampled_from(["rank 0", "rank 1"]),
+        st.sampled_from(["generation", "reward", "training", "sync", "call"]),
+        st.integers(0, GRID - 1),
+        st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def seconds(spans, *words):
+    """Which seconds of the grid some span of these words has."""
+    return {
+        second for span in spans if span.phase in words for second in range(int(span.start), int(span.end))
+    }
+
+
+@given(some_spans)
+def test_a_timeline_is_what_counting_second_by_second_gives(spans):
+    found = timeline(spans, coverage=None)
+    busy = seconds(spans, *BUSY)
+    for at, step in enumerate(found.step.tolist()):
+        own = [span for span in spans if span.step == step]
+        reward = seconds(own, "reward", "call")
+        wall = max(span.end for span in own) - min(span.start for span in own)
+        assert found.wall_s[at] == wall
+        known = seconds(own, *BUSY) | reward
+        assert found.other_s[at] == pytest.approx(wall - len(known), abs=1e-9)
+        calls = [(span.start, span.end) for span in own if span.phase == "call"]
+        if not np.isnan(found.exposed_s[at]):
+            assert found.exposed_s[at] == pytest.approx(len(reward - busy), abs=1e-9)
+        if not np.isnan(found.generation_s[at]):
+            assert found.generation_s[at] == pytest.approx(len(seconds(own, "generation")), abs=1e-9)
+        if calls:
+            assert found.in_flight[at] == max(
+                sum(start <= moment < end for start, end in calls) for moment in range(3 * 30)
+            )
+
+
+@given(some_spans)
+def test_nothing_lasts_longer_than_its_step_and_no_wait_longer_than_its_reward(spans):
+    found = timeline(spans, coverage=None)
+    for part in (found.generation_s, found.training_s, found.busy_s, found.reward_s, found.other_s):
+        assert (np.isnan(part) | ((part >= 0) & (part <= found.wall_s + 1e-9))).all()
+    waited = ~np.isnan(found.exposed_s)
+    assert (found.exposed_s[waited] >= 0).all()
+    assert (found.exposed_s[waited] <= found.reward_s[waited]).all()
+
+
+@given(some_spans, st.randoms(use_true_random=False))
+def test_the_order_of_spans_changes_nothing(spans, random):
+    mixed = list(spans)
+    random.shuffle(mixed)
+    assert same(timeline(mixed, coverage=None), timeline(spans, coverage=None))
+    assert holes(mixed) == holes(spans)
+
+
+@given(some_spans)
+def test_holes_are_exactly_the_seconds_that_no_phase_covers(spans):
+    found = holes(spans, coverage=2.0)  # more than all: every hole of every lane that is asked
+    for step, name in {(span.step, span.lane) for span in spans}:
+        own = [s for s in spans if (s.step, s.lane) == (step, name) and s.phase != "call"]
+        here = [hole for hole in found if (hole.step, hole.lane) == (step, name)]
+        if BUSY.isdisjoint(span.phase for span in own):
+            assert not here
+            continue
+        begins, ends = min(span.start for span in own), max(span.end for span in own)
+        missing = set(range(int(begins), int(ends))) - seconds(own, *{span.phase for span in own})
+        assert sum(hole.seconds for hole in here) == pytest.approx(len(missing), abs=1e-9)
+        assert all(a.end <= b.start for a, b in combinations(here, 2))

@@ -1,0 +1,515 @@
+"""Remedies, computed on the calls that were measured (src/steelyard/pricing/whatif.py)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planted import planted
+from steelyard.errors import RefusedError
+from steelyard.pricing import barrier
+from steelyard.pricing.observed import MISSING, Calls, Observed, Rows, Steps, blank
+from steelyard.pricing.remedies.barriers import double, groups, half
+from steelyard.pricing.remedies.ground import Ground
+from steelyard.pricing.remedies.limits import adaptive, timeout
+from steelyard.pricing.remedies.places import pool, workers
+from steelyard.pricing.remedies.tails import hedge, tail
+from steelyard.pricing.waits import waits
+from steelyard.pricing.whatif import lower_timeout, remedies, shave_tail
+
+NAMES = {"timeout", "adaptive", "tail", "groups", "batch", "pool", "hedge", "workers", "unscored"}
+
+
+def by_hand(
+    *rows, parts=1, causes=("wall",), steps=None, exposed=None, generation=10.0, training=8.0, limit=None
+):
+    """A run of calls, each a dictionary of columns; what is not told was not measured."""
+    unknown = {"step": 0, "group": 0, "part": 0, "cause": MISSING, "censored": False, "passed": True}
+
+    def column(name, otherwise):
+        kind = type(unknown.get(name, 0.0))
+        return np.array([one.get(name, unknown.get(name, otherwise)) for one in rows], kind)
+
+    calls = Calls(
+        **{name: column(name, np.nan) for name in Calls.__slots__ if name != "row"},
+        row=np.array([one.get("row", number) for number, one in enumerate(rows)], np.int64),
+    )
+    count = steps or int(calls.step.max(initial=0)) + 1
+    table = Steps(
+        [str(one) for one in range(count)],
+        np.full(count, generation),
+        np.full(count, training),
+        np.full(count, np.nan) if exposed is None else np.array(exposed, float),
+        blank(count),
+        np.zeros(count, np.int64),
+    )
+    empty = np.zeros(0, np.int64)
+    no_rows = Rows(empty, empty, blank(0), empty, np.zeros(0, bool))
+    names = [f"part{one}" for one in range(parts)]
+    return Observed("by hand", calls, no_rows, table, names, causes, stepped=True, limit_s=limit)
+
+
+def saved(remedy):
+    assert remedy.refused is None, remedy
+    return remedy.saves.value
+
+
+# --- how long a step waits ---------------------------------------------------------------------------
+
+
+def test_a_step_waits_for_its_slowest_call():
+    run = planted(rate=0.02, contention=0.5)
+    told = waits(run)
+    assert told.wait_s == pytest.approx(run.steps.exposed_s)
+    assert not told.queue_s.any()
+    assert not told.timed.any()
+
+
+def test_retries_multiply_the_constant():
+    cut = {"row": 0, "service_s": 15.0, "censored": True}
+    run = by_hand(cut, cut, cut, cut, {"row": 1, "service_s": 20.0})
+    assert waits(run).wait_s == pytest.approx([60])
+    assert saved(lower_timeout(run, 10)) == pytest.approx(20)  # four attempts at 10 s
+
+
+def test_parts_run_side_by_side_unless_it_was_seen_that_they_do_not():
+    first, second = {"row": 0, "service_s": 4.0}, {"row": 0, "part": 1, "service_s": 5.0}
+    assert waits(by_hand(first, second, parts=2)).wait_s == pytest.approx([5])
+    gated = by_hand({**first, "began_s": 1.0}, {**second, "began_s": 5.0}, parts=2)
+    told = waits(gated)
+    assert told.wait_s == pytest.approx([9])
+    assert told.slowest_s == pytest.approx([9])
+    assert told.less(np.array([3.0, 0.0])) == pytest.approx([3])  # the second part begins 3 s sooner
+    beside = by_hand({**first, "began_s": 1.0}, {**second, "began_s": 2.0}, parts=2)
+    assert waits(beside).wait_s == pytest.approx([6])
+    assert waits(beside).less(np.array([3.0, 0.0])) == pytest.approx([0])
+
+
+def test_a_queue_is_waited_in_and_told_apart_from_service():
+    told = waits(by_hand({"service_s": 4.0, "queued_s": 3.0}, {"service_s": 5.0}))
+    assert (told.wait_s[0], told.slowest_s[0], told.queue_s[0]) == (7, 5, 2)
+    seen = waits(
+        by_hand(
+            {"service_s": 4.0, "queued_s": 1.0, "began_s": 3.0},
+            {"service_s": 5.0, "queued_s": 0.0, "began_s": 9.0},
+        )
+    )
+    assert seen.timed.all()
+    assert seen.wait_s == pytest.approx([14 - 2])
+    assert seen.queue_s == pytest.approx([7])
+
+
+def test_a_step_of_which_nothing_was_measured_has_no_wait():
+    told = waits(by_hand({"step": 0, "service_s": 2.0}, {"step": 2}, steps=4))
+    assert told.wait_s[0] == 2
+    assert np.isnan(told.wait_s[1:]).all()
+    lost = by_hand({"service_s": 2.0, "began_s": 1.0, "row": 0}, {"row": 1})  # never started
+    assert waits(lost).timed.all()
+    assert waits(lost).wait_s == pytest.approx([2])
+
+
+@given(st.data())
+def test_the_order_of_calls_and_the_numbers_of_rollouts_change_no_wait(data):
+    run = planted(steps=4, batch=16, rate=0.1, seed=data.draw(st.integers(0, 99)))
+    mixed = np.array(data.draw(st.permutations(range(64))))
+    columns = {name: getattr(run.calls, name)[mixed] for name in Calls.__slots__}
+    columns["row"] = columns["row"] * 1_000 + 7
+    other = replace(run, calls=Calls(**columns))
+    assert waits(other).wait_s == pytest.approx(waits(run).wait_s)
+    assert saved(groups(Ground(other))) == pytest.approx(saved(groups(Ground(run))))
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    limits=st.lists(st.floats(0.1, 29), min_size=2, max_size=2).map(sorted),
+    rate=st.sampled_from([0, 0.01, 0.2]),
+    seed=st.integers(0, 50),
+)
+def test_a_lower_timeout_never_saves_less(limits, rate, seed):
+    run = Ground(planted(steps=30, batch=16, rate=rate, seed=seed))
+    low, high = (lower_timeout(run, one) for one in limits)
+    assert saved(low) >= saved(high) - 1e-9
+    assert 0 <= saved(high) <= waits(run.observed).wait_s.mean()
+    truncated = np.minimum(run.observed.calls.service_s, limits[0]).reshape(30, 16).max(axis=1)
+    assert saved(low) == pytest.approx((run.observed.steps.exposed_s - truncated).mean())
+    assert low.after.value == pytest.approx((run.observed.steps.busy_s + truncated).mean())
+
+
+def test_the_timeout_proposed_cuts_hardly_any_call_that_passes():
+    run = planted(rate=0.05)
+    found = timeout(Ground(run))
+    assert found.title == "lower the timeout from 30 s to 5 s"
+    passing = run.calls.service_s[run.calls.passed]
+    assert found.costs.startswith(f"cuts {(passing > 5).sum():,} of {len(passing):,} passing calls")
+    assert (passing > 5).mean() < 0.005 <= (passing > 4).mean()
+    slow = planted(rate=0.05, median_s=22, sigma=0.05, timeout_s=25)
+    assert "no lower round constant" in timeout(Ground(slow)).refused
+
+
+def test_a_slow_part_keeps_the_constant_long_for_a_quick_one():
+    quick = [{"row": r, "service_s": 1.0 + r / 1e6} for r in range(2_000)]
+    slow = [{"row": 5_000 + r, "part": 1, "service_s": 7.0} for r in range(5)]
+    found = timeout(
+        Ground(by_hand(*quick, *slow, {"service_s": 30.0, "censored": True, "passed": False}, parts=2))
+    )
+    assert found.title == "lower the timeout from 30 s to 8 s"
+    assert found.costs == "cuts 0 of 2,005 passing calls (0.00 %)"
+
+
+def test_a_longer_timeout_is_refused_with_bounds():
+    run = planted(rate=0.01)
+    found = lower_timeout(run, 60)
+    share = (run.steps.exposed_s == 30).mean()
+    assert found.saves is None
+    assert "nothing was seen beyond 30 s" in found.refused
+    assert f"by 0 to {30 * share:.3g} s a step" in found.refused
+    assert f"one of the {round(40 * share)} steps" in found.refused
+    assert saved(lower_timeout(planted(rate=0), 60)) == 0  # no call was cut, so all is known
+    with pytest.raises(RefusedError, match="timeout_s"):
+        lower_timeout(run, 0)
+
+
+def test_an_adaptive_deadline_knows_nothing_of_its_own_step():
+    run = planted(rate=0.02, steps=6, batch=64)
+    found = adaptive(Ground(run))
+    passing, expected = run.calls.passed, []
+    for step in range(6):
+        before = np.sort(run.calls.service_s[passing & (run.calls.step < step)])
+        deadline = np.inf
+        if len(before) >= 30:
+            deadline = max(2.0, 1.5 * before[int(np.ceil(0.99 * len(before))) - 1])
+        mine = run.calls.service_s[run.calls.step == step]
+        expected.append(mine.max() - np.minimum(mine, deadline).max())
+    assert expected[0] == 0
+    assert saved(found) == pytest.approx(np.mean(expected))
+    later = run.calls.service_s * np.where(run.calls.step == 5, 10, 1)
+    changed = replace(run, calls=replace(run.calls, service_s=later))
+    assert adaptive(Ground(changed)).rests_on == found.rests_on
+
+
+def test_an_adaptive_deadline_goes_by_cpu_where_it_was_measured():
+    rows = [
+        {"step": s, "row": 40 * s + r, "service_s": 3.0, "cpu_s": 1.0} for s in range(2) for r in range(40)
+    ]
+    spins = {"step": 1, "row": 99, "service_s": 30.0, "cpu_s": 20.0, "censored": True, "passed": False}
+    sleeps = {"step": 1, "row": 98, "service_s": 12.0, "cpu_s": 0.1, "censored": True, "passed": False}
+    found = adaptive(Ground(by_hand(*rows, spins, sleeps)))
+    assert saved(found) == pytest.approx((30 - 12) / 2)  # the spinning one ends at 2 of 20 CPU seconds
+    assert "CPU seconds" in found.rests_on
+    assert adaptive(Ground(by_hand(*rows[:20]))).refused.startswith("no step has 30 passing calls")
+
+
+# --- tails -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "lower"), [(0.05, 0.02), (0.02, 0.005), (0.01, 0.005)])
+def test_shaving_a_tail_saves_what_the_two_point_law_says(rate, lower):
+    busy = {"generation_s": 12.47, "training_s": 12.04}
+    run = planted(steps=4_000, rate=rate, sigma=1e-9, **busy)
+    found = shave_tail(run, lower)
+    before, after = (24.51 + barrier.expected_wait(2, 30, barrier.step_hit(p, 128)) for p in (rate, lower))
+    assert found.after.value + found.saves.value == pytest.approx(before, rel=0.01)
+    assert found.after.value == pytest.approx(after, rel=0.02)
+    assert found.saves.low - 0.2 < before - after < found.saves.high + 0.2
+
+
+def test_above_the_knee_shaving_is_noise_and_below_it_a_quarter_of_the_step():
+    above = shave_tail(planted(steps=2_000, rate=0.05, sigma=1e-9), 0.02)
+    below = shave_tail(planted(steps=2_000, rate=0.02, sigma=1e-9), 0.005)
+    share = {one.title: one.saves.value / (one.saves.value + one.after.value) for one in (above, below)}
+    assert share[above.title] < 0.05
+    assert share[below.title] == pytest.approx(0.24, abs=0.02)
+    assert "above the knee (1.95 %" in above.costs
+
+
+def test_where_prompts_hang_as_a_whole_prompts_are_spared():
+    alone, together = (Ground(planted(steps=3_000, rate=0.02, rho=rho, sigma=1e-9)) for rho in (0.0, 1.0))
+    assert "each rollout" in tail(alone, 0.01).rests_on
+    found = tail(together, 0.01)
+    assert "each prompt" in found.rests_on
+    hit = [barrier.step_hit(p, 128, group=8, rho=1.0) for p in (0.02, 0.01)]
+    assert saved(found) == pytest.approx(28 * (hit[0] - hit[1]), rel=0.06)
+
+
+def test_a_tail_that_is_not_there_cannot_be_shaved():
+    assert "no call was cut" in shave_tail(planted(), 0.001).refused
+    assert "no higher" in shave_tail(planted(rate=0.01), 0.5).refused
+    with pytest.raises(RefusedError, match="from 0 to 1"):
+        shave_tail(planted(rate=0.01), 5)
+
+
+def test_hedging_repairs_what_the_machinery_did_and_nothing_else():
+    run = planted(steps=2_000, rate=0.01, sigma=1e-9)
+    assert saved(hedge(Ground(run))) == 0  # every slow call ran
+    rng, hits, savings = np.random.default_rng(0), {}, {}
+    for share in (0.1, 1.0):
+        cause = np.where(run.calls.censored & (rng.random(len(run.calls)) < share), 1, run.calls.cause)
+        mixed = replace(run, calls=replace(run.calls, cause=cause), causes=["wall", "lost"])
+        savings[share] = saved(hedge(Ground(mixed)))
+        hits[share] = 0.724 - savings[share] / 28
+    assert hits == pytest.approx({0.1: 0.686, 1.0: 0.013}, abs=0.03)
+    spawns = np.where(run.calls.censored, 29.0, 0.2)
+    slow = replace(run, calls=replace(run.calls, spawn_s=spawns))
+    assert saved(hedge(Ground(slow))) == pytest.approx(savings[1.0], rel=0.01)
+
+
+# --- barriers ----------------------------------------------------------------------------------------
+
+
+def test_training_on_arrival_hides_all_groups_but_the_stalled_one():
+    rows = [{"row": 8 * g + r, "group": g, "service_s": 1e-9} for g in range(16) for r in range(8)]
+    rows[100] |= {"service_s": 30.0, "censored": True}
+    found = groups(Ground(by_hand(*rows, generation=12.47, training=12.20)))
+    assert found.saves.value + found.after.value == pytest.approx(54.7, abs=0.05)
+    assert found.after.value == pytest.approx(43.2, abs=0.05)
+    assert "at most 94 % of training" in found.costs
+
+
+def test_no_step_hides_more_than_all_its_groups_but_one_nor_more_than_it_waits():
+    run = planted(steps=60, rate=0.02)
+    found = groups(Ground(run))
+    assert 0 < saved(found) <= min(12.04 * 15 / 16, run.steps.exposed_s.mean())
+    assert saved(groups(Ground(planted(batch=8)))) == pytest.approx(0, abs=1e-9)  # a single group
+    unknown = replace(run, steps=replace(run.steps, training_s=blank(60)))
+    assert "pass --training" in groups(Ground(unknown)).refused
+    assert saved(groups(Ground(unknown, training_s=12.04))) == pytest.approx(saved(found))
+
+
+def test_a_call_that_judged_several_groups_holds_them_all_up():
+    alone = [{"group": g, "service_s": float(g)} for g in range(4)]
+    late = {"group": MISSING, "service_s": 9.0}
+    assert saved(groups(Ground(by_hand(*alone, late)))) == pytest.approx(0)
+    assert saved(groups(Ground(by_hand(*alone)))) == pytest.approx(3)  # four times 2 s, from the first on
+    assert "no call says which group" in groups(Ground(by_hand(late))).refused
+
+
+def test_smaller_batches_cost_more_and_larger_ones_less_per_completion():
+    run = Ground(planted(steps=4_000, rate=0.01, sigma=1e-9))
+    waited = {n: barrier.expected_wait(2, 30, barrier.step_hit(0.01, n)) for n in (64, 128, 256)}
+    assert saved(half(run)) == pytest.approx(waited[128] - 2 * waited[64], rel=0.05)
+    assert saved(double(run)) == pytest.approx(waited[128] - waited[256] / 2, rel=0.05)
+    assert "cannot be halved" in half(Ground(planted(batch=8))).refused
+
+
+def test_joined_steps_have_the_jackknife_of_all_pairs():
+    run = planted(steps=35, rate=0.01)
+    waited = run.steps.exposed_s
+
+    def joined(values):
+        pairs = np.minimum.outer(values, values)
+        return pairs[~np.eye(len(values), dtype=bool)].mean() / 2
+
+    found = double(Ground(run)).saves
+    without = np.array([joined(np.delete(waited, one)) for one in range(35)])
+    error = (34 / 35 * ((without - without.mean()) ** 2).sum()) ** 0.5
+    assert found.value == pytest.approx(joined(waited))
+    assert found.high - found.value == pytest.approx(2.0322 * error, rel=1e-3)
+
+
+# --- places ------------------------------------------------------------------------------------------
+
+
+def queued(places, count=24, steps=40):
+    """A run of calls of 1 to 3 s, all ready at once, served by so many places."""
+    from steelyard.pricing.simulate import served
+
+    rng, rows = np.random.default_rng(0), []
+    for step in range(steps):
+        service = rng.uniform(1, 3, count)
+        began = served(np.zeros(count), service, places) - service
+        rows += [
+            {
+                "step": step,
+                "row": step * count + i,
+                "group": step,
+                "service_s": s,
+                "began_s": 5 + b,
+                "queued_s": b,
+            }
+            for i, (s, b) in enumerate(zip(service, began, strict=True))
+        ]
+    return by_hand(*rows)
+
+
+def test_twice_the_places_save_the_queue_and_nothing_else():
+    few, many = queued(4), queued(24)
+    found = workers(Ground(few))
+    assert found.title == "serve twice as many calls at once: 8 instead of 4"
+    assert saved(found) == pytest.approx((waits(few).wait_s - waits(queued(8)).wait_s).mean())
+    assert saved(found) < waits(few).queue_s.mean()
+    assert saved(workers(Ground(many))) == 0
+    assert "pass --places" in workers(Ground(planted())).refused
+    assert saved(workers(Ground(planted(), places=16))) > 0
+    assert "$0.80 per hour more" in workers(Ground(few, sandbox_dollars_per_hour=0.2)).costs
+
+
+def test_of_a_long_run_some_steps_are_served_again_and_the_remedy_says_how_many():
+    found = workers(Ground(planted(steps=4_000, batch=128), places=16))
+    assert "1,562 of 4,000 steps" in found.rests_on
+    assert found.saves.basis.startswith("n = 1,562 steps (199,936 calls)")
+
+
+def test_a_warm_pool_spares_what_was_spawned():
+    rows = [
+        {"step": s, "row": 2 * s + r, "service_s": 3.0 + r, "spawn_s": 0.5} for s in range(40) for r in (0, 1)
+    ]
+    found = pool(Ground(by_hand(*rows), places=128, sandbox_dollars_per_hour=0.1))
+    assert saved(found) == pytest.approx(0.5)
+    assert found.costs == "128 places held all the time, $12.80 per hour"
+    assert "spawn was not measured" in pool(Ground(planted())).refused
+
+
+# --- all of them -------------------------------------------------------------------------------------
+
+
+def test_remedies_are_sorted_by_what_they_save_on_this_run():
+    hangs = remedies(planted(rate=0.01))
+    slow = remedies(planted(rate=0.0, median_s=9, sigma=0.02), places=64)
+    for found in (hangs, slow):
+        assert {one.name for one in found} == NAMES
+        known = [one.saves.value for one in found if one.saves]
+        assert known == sorted(known, reverse=True)
+        assert [bool(one.saves) for one in found] == [True] * len(known) + [False] * (len(found) - len(known))
+        assert all(one.saves or one.refused or one.name == "unscored" for one in found)
+        assert all(one.costs and one.rests_on for one in found if one.saves)
+    assert hangs[0].name == "timeout"
+    assert slow[0].name == "workers"
+    rank = [[one.name for one in found] for found in (hangs, slow)]
+    assert rank[0].index("groups") < rank[0].index("workers")
+    assert rank[1].index("groups") > rank[1].index("workers")
+
+
+def test_what_generation_covers_costs_nothing_and_sparing_it_saves_nothing():
+    run = planted(steps=40, rate=0.01)
+    covered = replace(run, steps=replace(run.steps, exposed_s=np.maximum(run.steps.exposed_s - 10, 0)))
+    for find in (lambda on: lower_timeout(on, 5), groups, half, double):
+        assert saved(find(Ground(covered))) <= covered.steps.exposed_s.mean() + 1e-9
+    truncated = np.minimum(run.calls.service_s, 5).reshape(40, 128).max(axis=1)
+    left = np.maximum(truncated - 10, 0)
+    assert saved(lower_timeout(covered, 5)) == pytest.approx((covered.steps.exposed_s - left).mean())
+    hidden = replace(run, steps=replace(run.steps, exposed_s=np.zeros(40)))
+    assert max(one.saves.value for one in remedies(hidden) if one.saves) == pytest.approx(0)
+
+
+def test_a_saving_is_told_in_dollars_where_a_price_is_known():
+    run = planted(rate=0.01)
+    found = remedies(run, dollars_per_hour=3.6)[0]
+    assert found.dollars.unit == "$ per 1,000 steps"
+    assert found.dollars.value == pytest.approx(found.saves.value)  # 3.6 $/h is a dollar per 1,000 seconds
+    assert found.dollars.high == pytest.approx(found.saves.high)
+    assert remedies(run)[0].dollars is None
+    both = remedies(run, dollars_per_hour=3.6, sandbox_dollars_per_hour=0.036, places=100)[0]
+    assert both.dollars.value == pytest.approx(2 * found.saves.value)
+    for wrong in ({"dollars_per_hour": -1}, {"training_s": float("nan")}, {"places": 0}):
+        with pytest.raises(RefusedError, match="must be"):
+            remedies(run, **wrong)
+
+
+def test_below_thirty_steps_there_is_no_interval_and_the_reason_is_given():
+    for one in remedies(planted(steps=29, rate=0.01)):
+        if one.saves:
+            assert one.saves.low is None
+            assert one.saves.high is None
+            assert one.saves.basis == "n = 29 steps (3,712 calls); an interval needs 30 steps"
+    found = lower_timeout(planted(steps=30, rate=0.01), 5).saves
+    assert found.low < found.value < found.high
+    assert found.basis == "n = 30 steps (3,840 calls)"
+
+
+def test_busy_time_is_as_measured_else_as_told_else_not_known():
+    run = planted(rate=0.01)
+    bare = replace(run, steps=replace(run.steps, generation_s=blank(40), training_s=blank(40)))
+    assert remedies(bare)[0].after is None
+    told = remedies(bare, generation_s=12.47, training_s=12.04)[0]
+    assert told.after.value == pytest.approx(remedies(run)[0].after.value, abs=0.01)
+
+
+def test_a_corrupted_group_is_cured_without_a_second_saved():
+    found = {one.name: one for one in remedies(planted(rate=0.02))}["unscored"]
+    assert found.saves is None
+    assert found.refused is None
+    assert "have a corrupted advantage, then none" in found.title
+    assert "votes per group" in found.costs
+    clean = {one.name: one for one in remedies(planted())}["unscored"]
+    assert "nothing is to be left out" in clean.refused
+
+
+ODD = {
+    "one step, one call": planted(steps=1, batch=1, group=1),
+    "one call that was cut": planted(steps=1, batch=1, group=1, rate=1.0),
+    "two steps": planted(steps=2, batch=8),
+    "no hit": planted(),
+    "every call hit": planted(rate=1.0),
+    "half of the calls hit": planted(rate=0.5, steps=31, batch=16),
+    "unknown groups": replace(
+        planted(rate=0.1), calls=replace(planted(rate=0.1).calls, group=np.full(5_120, MISSING))
+    ),
+    "unknown rollouts": replace(
+        planted(rate=0.1), calls=replace(planted(rate=0.1).calls, row=np.full(5_120, MISSING))
+    ),
+    "no clock at all": replace(
+        planted(rate=0.1), calls=replace(planted(rate=0.1).calls, service_s=blank(5_120))
+    ),
+    "clocks of every other call": replace(
+        planted(rate=0.1),
+        calls=replace(
+            planted(rate=0.1).calls,
+            service_s=np.where(np.arange(5_120) % 2, planted(rate=0.1).calls.service_s, np.nan),
+            began_s=np.where(np.arange(5_120) % 3, 1.0, np.nan),
+            queued_s=np.where(np.arange(5_120) % 5, 0.5, np.nan),
+            spawn_s=np.where(np.arange(5_120) % 7, 0.5, np.nan),
+            cpu_s=np.where(np.arange(5_120) % 11, 0.5, np.nan),
+        ),
+    ),
+    "nothing passes": planted(rate=0.1, pass_rate=0.0),
+    "several parts": replace(
+        planted(rate=0.1),
+        parts=["a", "b", "c"],
+        calls=replace(planted(rate=0.1).calls, part=np.arange(5_120) % 3, row=np.arange(5_120) // 3),
+    ),
+    "retries": replace(planted(rate=0.1), calls=replace(planted(rate=0.1).calls, row=np.arange(5_120) // 2)),
+    "instantaneous": replace(planted(), calls=replace(planted().calls, service_s=np.zeros(5_120))),
+    "no call": by_hand(steps=3),
+}
+
+
+@pytest.mark.parametrize("run", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize(
+    "told", [{}, {"training_s": 5.0, "places": 4, "dollars_per_hour": 1.0}], ids=["", "told"]
+)
+def test_nothing_odd_about_a_run_breaks_a_remedy(run, told):
+    found = remedies(run, **told)
+    assert {one.name for one in found} == NAMES
+    for one in found:
+        assert (one.saves is None) == (one.refused is not None or one.name == "unscored")
+        if one.saves:
+            assert np.isfinite(one.saves.value)
+            assert one.saves.low is None or one.saves.low <= one.saves.value <= one.saves.high
+        assert "nan" not in f"{one.title} {one.costs} {one.rests_on} {one.refused}".replace("finance", "")
+
+
+@pytest.mark.slow
+def test_intervals_of_savings_cover_the_truth_in_about_19_of_20_runs():
+    asked = {"rate": 0.006, "rho": 0.2, "contention": 0.3}
+    finds = {
+        "timeout": lambda on: lower_timeout(on, 8),
+        "tail": lambda on: tail(on, on.rate / 2),
+        "groups": groups,
+        "half": half,
+        "double": double,
+        "workers": workers,
+    }
+    long = Ground(planted(steps=20_000, seed=10_000, **asked), places=32)
+    truth = {name: find(long).saves.value for name, find in finds.items()}
+    covered = dict.fromkeys(finds, 0)
+    for seed in range(300):
+        run = Ground(planted(steps=40, seed=seed, **asked), places=32)
+        for name, find in finds.items():
+            saves = find(run).saves
+            covered[name] += saves.low <= truth[name] <= saves.high
+    assert all(0.90 < count / 300 < 0.995 for count in covered.values()), covered
