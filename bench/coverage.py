@@ -150,43 +150,43 @@ class Tally:
         yield from (f"{self.below / self.runs:.3f}", f"{self.above / self.runs:.3f}")
 
 
-def chosen(model: Model, runs: int, seed: int) -> dict[str, Tally]:
-    """The library's intervals of a model."""
-    barrier = model.barrier
-    cut = 1 - model.below(LIMIT_S)
-    tallies = {
-        "mean barrier": Tally(barrier),
-        "0.95 quantile": Tally(model.quantile),
-        "idle of the run": Tally(barrier / (BUSY_S + barrier)),
+def truths(model: Model) -> dict[str, float]:
+    """What a model's numbers really are; those that it has none of, or does not fit, are left out."""
+    barrier, cut = model.barrier, 1 - model.below(LIMIT_S)
+    known = {
+        "mean barrier": barrier,
+        "0.95 quantile": model.quantile,
+        "idle of the run": barrier / (BUSY_S + barrier),
     }
     if cut > 1e-6:
-        tallies["share of calls cut"] = Tally(cut)
-    if model.contention:
-        spread = model.contention**2
-        if not model.rate and cut < 0.02:  # what is cut has no logarithm of its own
-            tallies["variance between steps"] = Tally(spread / (spread + model.sigma**2))
-    elif model.rate:
-        tallies["intra-prompt correlation"] = Tally(model.rho)
+        known["share of calls cut"] = cut
+    if model.contention and not model.rate:
+        known["variance between steps"] = model.contention**2 / (model.contention**2 + model.sigma**2)
+    if model.rate and not model.contention:
+        known["intra-prompt correlation"] = model.rho
+    return known
+
+
+def chosen(model: Model, runs: int, seed: int) -> dict[str, Tally]:
+    """The library's intervals of a model."""
+    tallies = {name: Tally(truth) for name, truth in truths(model).items()}
     step = np.repeat(np.arange(model.steps), CALLS)
+    sizes = np.full(model.steps * CALLS // GROUP, GROUP)
     rng = np.random.default_rng(seed)
     for _ in range(runs):
         times, cuts = model.draw(rng)
-        waits = times.max(axis=1)
+        waits, hits = times.max(axis=1), cuts.reshape(-1, GROUP).sum(axis=1)
         found = {
             "mean barrier": mean(waits),
             "0.95 quantile": quantile(times.ravel(), cuts.ravel(), step, TOP),
             "idle of the run": ratio(waits, waits + BUSY_S),
+            "share of calls cut": share(cuts.sum(axis=1), np.full(model.steps, CALLS)),
+            "variance between steps": between_steps(times.ravel(), step).share,
+            "intra-prompt correlation": intra_prompt(hits, sizes, step[::GROUP]).rho,
         }
-        if "share of calls cut" in tallies:
-            found["share of calls cut"] = share(cuts.sum(axis=1), np.full(model.steps, CALLS))
-        if "intra-prompt correlation" in tallies:
-            hits = cuts.reshape(-1, GROUP).sum(axis=1)
-            if (rho := intra_prompt(hits, np.full(len(hits), GROUP), step[::GROUP]).rho) is not None:
-                found["intra-prompt correlation"] = rho
-        if "variance between steps" in tallies:
-            found["variance between steps"] = between_steps(times.ravel(), step).share
-        for name, one in found.items():
-            tallies[name].add((one.low, one.high))
+        for name, tally in tallies.items():
+            if (one := found[name]) is not None:
+                tally.add((one.low, one.high))
     return tallies
 
 

@@ -14,7 +14,8 @@ list, set by `.ci/run`), that skip is a failure, and so is any skip that the tes
 | cxx | a g++ is where candidates see it, and they can run | |
 | tmpfs | root may mount one | `tmpfs` |
 | root | we are root | |
-| modal, parquet, reasoning_gym, tokens, web | the extra of that name is installed | |
+| chromium | a Chromium is on the PATH (the tests of the page look at it) | |
+| modal, parquet, reasoning_gym, report, tokens, web | the extra of that name is installed | |
 """
 
 from __future__ import annotations
@@ -187,9 +188,15 @@ def no_cxx() -> str | None:
     return no_bubblewrap() if found else "no g++ below /usr"
 
 
+def no_chromium() -> str | None:
+    found = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    return None if found else "no chromium, chromium-browser or google-chrome is on the PATH"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "bubblewrap": no_bubblewrap,
     "cgroup": no_cgroup,
+    "chromium": no_chromium,
     "cxx": no_cxx,
     "runc": refusing("runc"),
     "gvisor": refusing("gvisor"),
@@ -203,6 +210,7 @@ EXTRAS = {
     "modal": without("modal"),
     "parquet": without("pyarrow"),
     "reasoning_gym": without("reasoning_gym"),
+    "report": without("altair", "vl_convert"),
     "tokens": without("tokenizers"),
     "web": without("starlette", "uvicorn", "httpx"),
 }

@@ -39,7 +39,8 @@ def test_hangs_that_come_in_groups_are_covered_too(bench):
         assert 0.905 <= tally.covered <= 0.99, name
 
 
-def test_calls_drawn_anew_one_by_one_would_cover_far_less(bench):
+def test_calls_drawn_anew_one_by_one_would_cover_far_less(bench, monkeypatch):
+    monkeypatch.setattr(bench, "RESAMPLES", 80)
     rng = np.random.default_rng(3)
     tally = bench.Tally(bench.Model().quantile)
     for _ in range(20):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from foreign_files import TrlRun, trl_batch
 
 from steelyard.errors import RefusedError
 from steelyard.files.foreign import read_foreign, recognise
 from steelyard.pricing.observed import ABSTAINED, SCORED, UNSCORED
 
-pytest.importorskip("pyarrow")
-from foreign_files import TrlRun, trl_batch  # noqa: E402
+pytestmark = pytest.mark.needs("parquet")
 
 
 def a_run(folder, *, steps=4, groups=4, group=8, chat=False, seed=0, scale="group"):
@@ -220,3 +220,44 @@ def test_parquet_of_somebody_else_is_refused_with_its_columns(tmp_path):
     pq.write_table(pa.table({"question": ["a"], "answer": ["b"]}), tmp_path / "completions_00001.parquet")
     with pytest.raises(RefusedError, match="Parquet with the columns question, answer"):
         recognise(tmp_path)
+
+
+def test_numbers_of_rows_show_stale_columns_that_times_cannot(tmp_path):
+    rng = np.random.default_rng(8)
+    run = TrlRun(tmp_path, batch=16, group=8)
+    for step in (1, 2):
+        own = {
+            "steelyard__row": [f"{step}.{at}" for at in range(16)],
+            "steelyard__verdict": ["abstained"] * 16,
+            "steelyard__service_s": [1.0] * 16,
+        }
+        prompts, completions, right = trl_batch(rng, step, groups=2, group=8)
+        run.generate(prompts, completions, {"code": right}, **(own if step == 1 else {}))
+        run.log(step)
+    rows = read_foreign(tmp_path).observed.rows
+    assert (rows.verdict == np.repeat([ABSTAINED, SCORED], 16)).all()
+
+
+def test_marks_that_repeat_are_stale_and_those_that_do_not_are_believed(tmp_path):
+    rng = np.random.default_rng(9)
+    run = TrlRun(tmp_path, batch=16, group=8)
+    marks = {1: [True, True] + [False] * 14, 2: [False, True, True] + [False] * 13, 3: None}
+    for step, its in marks.items():
+        prompts, completions, _ = trl_batch(rng, step, groups=2, group=8)
+        run.generate(
+            prompts, completions, {"code": [0.0] * 4 + [1.0] * 12}, **({"timeout": its} if its else {})
+        )
+        run.log(step)
+    read = read_foreign(tmp_path)
+    assert read.observed.rows.failed.sum() == 4
+    assert any("'timeout' was not logged in 1 batches" in one for one in read.observed.lacks)
+
+
+def test_a_file_without_rows_is_a_run_without_rows(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"step": pa.int64(), "prompt": pa.string(), "completion": pa.string(), "code": pa.float64()}
+    schema = pa.schema({**columns, "advantage": pa.float64()})
+    pq.write_table(schema.empty_table(), tmp_path / "completions_00001.parquet")
+    assert len(read_foreign(tmp_path).observed.rows) == 0

@@ -5,6 +5,7 @@
 closing; `raised` ends by an exception in a phase.
 """
 
+import atexit
 import json
 import multiprocessing
 import os
@@ -72,13 +73,26 @@ def inherited(path):
     Path(path).with_suffix(".child").write_text(str(child))
 
 
+def closing_at_exit(path):
+    """A sink that closes itself at the end of the program."""
+    closed, write = [], to_file(path)
+    atexit.register(closed.append, True)
+
+    def writing(spans):
+        if closed:
+            raise OSError("the sink is closed")
+        write(spans)
+
+    return writing
+
+
 def main(path, how):
     if how in {"fork", "spawn"}:
         return int(any(ranks(path, how)))
     if how == "inherited":
         inherited(path)
         return 0
-    steps = Steps(to_file(path), lane="rank 0")
+    steps = Steps(closing_at_exit(path), lane="rank 0")
     with steps.step(), steps.phase("generation"):
         pass
     if how == "unclosed":

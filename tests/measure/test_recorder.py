@@ -315,6 +315,15 @@ def test_a_sink_that_never_recovers_costs_bounded_memory_and_the_loss_is_told(cl
     assert "40 spans of 'rank 0' are lost" in caplog.messages[-1]
 
 
+def test_a_sink_that_fails_is_not_asked_again_for_every_event(clock):
+    sink = Sink()
+    steps = Steps(sink, clock=clock)
+    for _ in range(3 * recorder.BETWEEN):
+        steps.span("call", 0, 1, step=0)
+    assert sink.asked == 1
+    steps.close()
+
+
 def test_an_interrupt_in_a_sink_flies_on_and_loses_nothing(clock):
     sink, interrupted = [], True
 

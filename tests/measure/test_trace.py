@@ -3,7 +3,7 @@ import json
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.clock import Span
@@ -26,7 +26,7 @@ def traced(spans):
 
 
 def badly_nested(events):
-    """Pairs on one thread that overlap without one holding the other; times in nanoseconds, as Perfetto reads them."""
+    """What overlaps an event of its thread without lying in it; in nanoseconds, as Perfetto reads times."""
     found = []
     threads = defaultdict(list)
     for event in events:
@@ -96,6 +96,7 @@ def test_calls_have_as_many_threads_as_are_under_way_at_once():
     ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -105,7 +106,7 @@ def test_calls_have_as_many_threads_as_are_under_way_at_once():
             st.integers(0, 20) | st.floats(0, 20),
             st.integers(0, 9) | st.floats(0, 9),
         ),
-        max_size=40,
+        max_size=20,
     )
 )
 def test_events_of_one_thread_nest_whatever_overlapped(spans):

@@ -23,6 +23,8 @@ from steelyard.pricing.barrier import (
     step_hit,
 )
 
+quick = settings(max_examples=40, deadline=None)
+
 
 class Golden(NamedTuple):
     """A number that must come out of its inputs, and that must move when one of them does."""
@@ -153,12 +155,14 @@ sizes = st.integers(1, 300)
 seconds = st.floats(0.01, 100)
 
 
+@quick
 @given(seconds, seconds, rates, sizes)
 def test_the_two_point_formula_is_the_integral_over_two_points(median, more, rate, batch):
     two = expected_maximum([median, median + more], batch, weights=[1 - rate, rate])
     assert expected_wait(median, median + more, step_hit(rate, batch)) == pytest.approx(two)
 
 
+@quick
 @given(st.lists(seconds, min_size=1, max_size=30), sizes, seconds)
 def test_the_closed_form_is_the_integral_of_one_minus_the_power_of_f(times, batch, timeout):
     ends = np.unique([0.0, *np.minimum(times, timeout)])
@@ -167,6 +171,7 @@ def test_the_closed_form_is_the_integral_of_one_minus_the_power_of_f(times, batc
     assert expected_maximum(times, batch, timeout_s=timeout) == pytest.approx(integral)
 
 
+@quick
 @given(st.lists(st.tuples(seconds, st.integers(1, 5)), min_size=1, max_size=20), sizes)
 def test_a_weight_counts_as_often_as_a_repetition(counted, batch):
     times, weights = zip(*counted, strict=True)
@@ -174,7 +179,7 @@ def test_a_weight_counts_as_often_as_a_repetition(counted, batch):
     assert expected_maximum(times, batch, weights=weights) == pytest.approx(repeated)
 
 
-@settings(max_examples=25, deadline=None)
+@quick
 @given(rates, st.integers(1, 200), st.integers(0, 2**32))
 def test_the_analytic_barrier_is_simulated_within_its_interval(rate, batch, seed):
     rng = np.random.default_rng(seed)
@@ -185,7 +190,7 @@ def test_the_analytic_barrier_is_simulated_within_its_interval(rate, batch, seed
     assert abs(waits.mean() - mean) <= 6 * np.sqrt(variance / len(waits)) + 1e-9
 
 
-@settings(max_examples=25, deadline=None)
+@quick
 @given(rates, st.floats(0.02, 0.98), st.sampled_from([1, 2, 4, 8]), st.integers(1, 16), st.integers(0, 2**32))
 def test_the_chance_of_a_hit_step_is_simulated_with_correlation(rate, rho, group, groups, seed):
     rng = np.random.default_rng(seed)
@@ -196,6 +201,7 @@ def test_the_chance_of_a_hit_step_is_simulated_with_correlation(rate, rho, group
     assert abs(seen - told) <= 6 * np.sqrt(told * (1 - told) / 4_000) + 1e-3
 
 
+@quick
 @given(rates, rates, seconds, sizes, st.floats(0, 1))
 def test_a_step_gets_longer_with_the_rate_the_timeout_and_the_batch(rate, more, late, batch, rho):
     def waits(rate=rate, timeout=2 + late, size=batch):
@@ -207,6 +213,7 @@ def test_a_step_gets_longer_with_the_rate_the_timeout_and_the_batch(rate, more, 
     assert waits(size=batch + 1) >= now
 
 
+@quick
 @given(rates, sizes, st.floats(0, 1), st.floats(0, 1))
 def test_correlation_never_lets_more_steps_be_hit(rate, batch, one, other):
     less, more = sorted((one, other))
@@ -214,11 +221,13 @@ def test_correlation_never_lets_more_steps_be_hit(rate, batch, one, other):
     assert tight <= loose + 1e-12
 
 
+@quick
 @given(st.floats(0.01, 0.99), sizes, st.sampled_from([0.0, 0.2, 1.0]))
 def test_the_knee_is_where_that_share_of_steps_is_hit(share, batch, rho):
     assert step_hit(knee(share, batch, group=8, rho=rho), batch, group=8, rho=rho) == pytest.approx(share)
 
 
+@quick
 @given(rates, st.integers(1, 64), st.floats(0.001, 0.999))
 def test_the_number_of_hits_in_a_group_is_the_beta_binomial_of_scipy(rate, size, rho):
     scale = (1 - rho) / rho
@@ -234,6 +243,7 @@ def test_a_group_that_stands_or_falls_as_one_has_no_part(rate, rho, expected):
     assert hits(rate, 2, rho).tolist() == pytest.approx(expected)
 
 
+@quick
 @given(st.lists(seconds, min_size=1, max_size=12), seconds)
 def test_backward_on_arrival_is_a_queue_of_one_server(arrivals, training):
     free = 0.0
@@ -242,7 +252,7 @@ def test_backward_on_arrival_is_a_queue_of_one_server(arrivals, training):
     assert on_arrival(arrivals, training) == pytest.approx(free)
 
 
-@settings(max_examples=20, deadline=None)
+@quick
 @given(rates, st.integers(1, 16), seconds, st.integers(0, 2**32))
 def test_expected_steps_with_backward_on_arrival_are_simulated_within_their_interval(
     rate, groups, training, seed
@@ -254,6 +264,7 @@ def test_expected_steps_with_backward_on_arrival_are_simulated_within_their_inte
     assert abs(expected_on_arrival(training, 2.0, 30.0, rate, groups) - ends.mean()) <= 6 * error + rare
 
 
+@quick
 @given(rates, st.integers(1, 16), seconds)
 def test_backward_on_arrival_hides_at_most_the_training_of_all_groups_but_one(rate, groups, training):
     after = expected_on_arrival(training, 2.0, 30.0, rate, groups)

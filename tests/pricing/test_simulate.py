@@ -101,6 +101,7 @@ def test_a_bootstrap_of_steps_has_the_mean_and_the_spread_of_the_steps():
     assert bootstrap(waited, rng, steps=5_000_000, times=2).std() < 0.05
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 8), min_size=1, max_size=6),
     data=st.data(),

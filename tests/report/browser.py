@@ -31,6 +31,7 @@ FLAGS = [
     "--disable-sync",
     "--disable-breakpad",
     "--disable-dev-shm-usage",
+    "--hide-scrollbars",  # as on a telephone; with one, a window is narrower and nothing else
     "--no-default-browser-check",
     "--remote-debugging-pipe",
 ]
@@ -119,7 +120,11 @@ class Page:
     def show(self, *, width: int, dark: bool = False, media: str = "", height: int = 900) -> None:
         """Take another window, another scheme of colours, or paper."""
         self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
@@ -178,8 +183,12 @@ def launched(folder: Path) -> Iterator[Browser]:
     ours.append(log)
     profile = folder / "profile"
     words = [program() or "chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-    moves = [(os.POSIX_SPAWN_DUP2, end, fd) for end, fd in ((log, 1), (log, 2), (commands_in, 3), (answers_out, 4))]
-    child = os.posix_spawnp(words[0], words, os.environ | {"HOME": str(folder)}, file_actions=moves, setsid=True)
+    moves = [
+        (os.POSIX_SPAWN_DUP2, end, fd) for end, fd in ((log, 1), (log, 2), (commands_in, 3), (answers_out, 4))
+    ]
+    child = os.posix_spawnp(
+        words[0], words, os.environ | {"HOME": str(folder)}, file_actions=moves, setsid=True
+    )
     try:
         for end in (commands_in, answers_out):
             os.close(end)

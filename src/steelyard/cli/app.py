@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from steelyard import __version__
+from steelyard.cli.price import price
 from steelyard.errors import RefusedError
 
 app = typer.Typer(
@@ -183,6 +184,9 @@ def score(
     new_run: Annotated[
         bool, typer.Option("--new-run", help="Begin afresh beside the ledger's runs.")
     ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="PAGE.html", help="Write what came of it as a page, too.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
     """Score the rollouts of a file: a reward and an advantage for every completion.
@@ -207,7 +211,8 @@ def score(
         new_run=new_run,
         keep=tuple(_split(keep or [])),
     )
-    raise typer.Exit(run(file, what, out, ledger, options, max_unscored=max_unscored, quiet=quiet))
+    code = run(file, what, out, ledger, options, max_unscored=max_unscored, quiet=quiet, page=report)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -298,6 +303,9 @@ def check(
         as_json=as_json,
     )
     raise typer.Exit(code)
+
+
+app.command()(price)
 
 
 @app.command()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from steelyard.blame import UNSCORED_SHARE
 from steelyard.cli.words import console, plain
+from steelyard.errors import RefusedError
 from steelyard.execution import FIXED
 from steelyard.rewards import Recipe
 from steelyard.scheduling.deadlines import Standing
@@ -38,10 +40,13 @@ def run(
     *,
     max_unscored: float | None,
     quiet: bool,
+    page: Path | None = None,
 ) -> int:
     """Score a file; return the exit code."""
     gc.set_threshold(50_000)  # the process ends with the command, and the pipe makes next to no cycles
     record = ledger or ledger_of(out)
+    if page is not None:
+        _refuse_page(page, [Path(file), out, record])
     started = time.monotonic()
     try:
         with ExitStack() as stack:
@@ -52,16 +57,33 @@ def run(
         sys.stderr.write("steelyard: interrupted; the same command goes on where it stopped\n")
         return INTERRUPTED
     taken_s = time.monotonic() - started
+    if page is not None:
+        from steelyard.cli.page import write
+
+        write(page, summary, record, advantage=options.advantage)
     if not quiet:
         words = console()
         report(words, summary, options, taken_s)
         words.print(f"\nscored rows: [bold]{plain(str(out))}[/]   record: [bold]{plain(str(record))}[/]")
+        if page is not None:
+            words.print(f"report: [bold]{plain(str(page))}[/]")
         words.print(f"next: steelyard show {plain(str(record))} --group ID, or --row ID", style="dim")
     excess = summary.excess(max_unscored, UNSCORED_SHARE)
     if excess is None:
         return 0
     sys.stderr.write(f"steelyard: {excess}; do not train on this\n  next: steelyard show {record} --why\n")
     return ABOVE_SHARE
+
+
+def _refuse_page(page: Path, others: Sequence[Path]) -> None:
+    """Refuse a page that cannot be drawn or written, before anything is judged."""
+    from steelyard.report.figures import drawing
+
+    drawing(str(page))
+    if page.resolve() in {one.resolve() for one in others}:
+        raise RefusedError("it is another file of this run, too", where=f"--report {page}", remedy="name one")
+    if page.is_dir() or not os.access(page if page.exists() else page.parent, os.W_OK):
+        raise RefusedError("it cannot be written", where=f"--report {page}", remedy="name a file that can be")
 
 
 class _Bar:

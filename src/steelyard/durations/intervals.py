@@ -1,8 +1,9 @@
 """How far a number is known, when what was drawn is the step.
 
 Calls of one step share its machine, its policy and often its prompts, so 5,120 calls in 40 steps are 40
-observations. Where calls are drawn anew one by one, a nominal 95 % interval of the 0.95 quantile covers the
-truth less than half of the time. Which method serves which number was chosen by coverage; `bench/coverage.py` prints it.
+observations. Where calls are drawn anew one by one, a nominal 95 % interval of the 0.95 quantile covers
+the truth less than half of the time. Which method serves which number was chosen by coverage;
+`bench/coverage.py` prints it.
 
 | number | function | method |
 |---|---|---|

@@ -404,13 +404,16 @@ class Ledger:
                 " AND (first = ?2 AND members = 1 OR attempt IN"
                 " (SELECT attempt FROM scores WHERE place = (?1 << 40) + ?2))"
             )
-        yield from self._attempts(run, f"{where} ORDER BY attempt", *([] if ordinal is None else [ordinal]))
+        yield from self.attempts_where(
+            run, f"{where} ORDER BY attempt", *([] if ordinal is None else [ordinal])
+        )
 
     def own_attempts(self, run: Run) -> Iterator[Attempt]:
         """Attempts that served one rollout alone, by rollout in input order; no audits."""
-        yield from self._attempts(run, " AND members = 1 AND try >= 0 ORDER BY first, attempt")
+        yield from self.attempts_where(run, " AND members = 1 AND try >= 0 ORDER BY first, attempt")
 
-    def _attempts(self, run: Run, where: str, *values: int) -> Iterator[Attempt]:
+    def attempts_where(self, run: Run, where: str, *values: int) -> Iterator[Attempt]:
+        """Attempts that a clause of SQL selects: for the other modules of this room."""
         names = {place: name for name, place in run.parts.items()}
         began = "began_s" if self.has_instants else "NULL"  # else an older version wrote it
         query = f"SELECT {ATTEMPT_COLUMNS}, {began} FROM attempts WHERE run = ?1{where}"
@@ -428,10 +431,8 @@ class Ledger:
 
     def judged_rollouts(self, run: Run, part: int) -> int:
         """How many rollouts a part's attempts were made on, counted once per attempt."""
-        (rollouts,) = self._db.execute(
-            "SELECT coalesce(sum(members), 0) FROM attempts WHERE run = ? AND part = ? AND try >= 0",
-            (run.number, part),
-        ).fetchone()
+        query = "SELECT coalesce(sum(members), 0) FROM attempts WHERE run = ? AND part = ? AND try >= 0"
+        (rollouts,) = self._db.execute(query, (run.number, part)).fetchone()
         return int(rollouts)
 
     def query(self, sql: str, *values: object) -> sqlite3.Cursor:

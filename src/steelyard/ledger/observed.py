@@ -7,7 +7,9 @@ spans, if a loop recorded them (`measure` joins them).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from sqlite3 import Cursor
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +36,7 @@ _AT_ONCE: Final = 65_536  # rows that stand in Python's memory at a time
 
 
 def observed(ledger: Ledger, run: Run) -> Observed:
-    """Read one run: 2 us for an attempt, 2 us for a verdict.
+    """Read one run: some microseconds for each attempt and each verdict.
 
     Parameters
     ----------
@@ -48,7 +50,8 @@ def observed(ledger: Ledger, run: Run) -> Observed:
     """
     causes = _Words()
     table = _attempts(ledger, run, causes)
-    if not len(table["attempt"]):
+    asked = table["first"]
+    if not len(asked):
         raise RefusedError(
             f"run {run.number} has no attempt with a service time",
             where=str(ledger.path),
@@ -57,13 +60,12 @@ def observed(ledger: Ledger, run: Run) -> Observed:
         )
     groups = _groups(ledger, run)
     labels, step_of = _steps(ledger, run, groups)
-    row_step = step_of[groups] if len(groups) else np.zeros(0, np.int64)
-    value, verdict, passed = _verdicts(ledger, run, len(groups), int(table["attempt"].max()) + 1)
-    asked = table["first"]
-    began = table["began_s"].copy()
-    began[_patched(row_step[asked], table["session"], len(labels))[row_step[asked]]] = np.nan
+    row_step = step_of[groups]
+    value, verdict, right = _verdicts(ledger, run, len(groups))
+    step = row_step[asked]
+    began, machine = _clocks(ledger, run, step, table, len(labels))
     calls = Calls(
-        step=row_step[asked],
+        step=step,
         group=np.where(table["members"] == 1, groups[asked], table["grp"]),
         row=asked,
         part=table["part"],
@@ -74,14 +76,15 @@ def observed(ledger: Ledger, run: Run) -> Observed:
         began_s=began,
         spawn_s=table["spawn_s"],
         cpu_s=table["cpu_s"],
-        passed=passed[table["attempt"]],
+        passed=right[table["part"], asked] & (table["cause"] == MISSING),
     )
     stepped = labels != [""]
+    nothing = blank(len(labels))
     return Observed(
         f"{ledger.path.name}, run {run.number}",
         calls,
         Rows(row_step, groups, value, verdict, np.zeros(len(groups), np.bool_)),
-        _no_phases(labels, _machines(ledger, run, row_step[asked], table["session"], len(labels))),
+        Steps(labels, nothing, nothing, nothing, nothing, machine),
         list(run.parts),
         causes.known,
         stepped=stepped,
@@ -105,9 +108,8 @@ class _Words:
 
 
 _COLUMNS: Final[Mapping[str, str]] = {
-    "attempt": "attempt",
-    "part": "part",
     "first": "first",
+    "part": "part",
     "members": "members",
     "service_s": "service_s",
     "censored": "censored",
@@ -115,6 +117,8 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "queued_s": "queued_s",
     "spawn_s": "spawn_s",
     "cpu_s": "cpu_s",
+}
+_LATER: Final[Mapping[str, str]] = {
     "grp": f"coalesce(grp, {MISSING})",
     "session": f"coalesce(session, {MISSING})",
     "began_s": "began_s",
@@ -123,44 +127,50 @@ _COLUMNS: Final[Mapping[str, str]] = {
 
 def _attempts(ledger: Ledger, run: Run, causes: _Words) -> dict[str, Any]:
     """Read the attempts that were timed, in columns; no audits, which nobody waits for."""
-    words = dict(_COLUMNS)
-    if not ledger.has_instants:
-        words |= {"grp": str(MISSING), "session": str(MISSING), "began_s": "NULL"}
-    rows = ledger.query(
-        f"SELECT {', '.join(words.values())} FROM attempts "
-        "WHERE run = ? AND try >= 0 AND service_s IS NOT NULL ORDER BY attempt",
-        run.number,
-    )
+    words = {**_COLUMNS, **(_LATER if ledger.has_instants else {})}
     parts: dict[str, list[Any]] = {name: [] for name in words}
-    while some := rows.fetchmany(_AT_ONCE):
-        for name, column in zip(words, zip(*some, strict=True), strict=True):
-            if name == "cause":
-                numbers: Sequence[Any] = [causes.number(word) for word in column]
-            else:
-                numbers = column
+    query = f"SELECT {', '.join(words.values())} FROM attempts WHERE run = ? AND try >= 0"
+    for columns in _columns(ledger, f"{query} AND service_s IS NOT NULL ORDER BY attempt", run.number):
+        for name, column in zip(words, columns, strict=True):
+            numbers = [causes.number(word) for word in column] if name == "cause" else column
             parts[name].append(np.array(numbers, np.float64 if name.endswith("_s") else np.int64))
-    return {
-        name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64) for name, arrays in parts.items()
-    }
+    table = {name: np.concatenate(some) if some else np.zeros(0, np.int64) for name, some in parts.items()}
+    count = len(table["first"])
+    unknown = {"grp": np.full(count, MISSING), "session": np.full(count, MISSING), "began_s": blank(count)}
+    return unknown | table
+
+
+def _columns(ledger: Ledger, query: str, *values: object) -> Iterator[Sequence[Sequence[Any]]]:
+    """Yield the columns of what a query finds, for so many rows at a time."""
+    rows = ledger.query(query, *values)
+    while some := _fetched(rows):
+        yield list(zip(*some, strict=True))
+
+
+def _fetched(rows: Cursor) -> list[tuple[Any, ...]]:
+    """Some rows; nothing here makes cycles, and looking for them would take a third of the time."""
+    watched = gc.isenabled()
+    gc.disable()
+    try:
+        return rows.fetchmany(_AT_ONCE)
+    finally:
+        if watched:
+            gc.enable()
 
 
 def _groups(ledger: Ledger, run: Run) -> Ints:
     """The group of every rollout, by ordinal."""
     first = first_place(run.number)
-    rows = ledger.query(
-        "SELECT place - ?1, grp FROM rollouts WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
-        first,
-        first_place(run.number + 1) - 1,
-    )
-    ordinals, groups = _pairs(rows)
-    found = np.full(int(ordinals[-1]) + 1 if len(ordinals) else 0, MISSING, np.int64)
-    found[ordinals] = groups
-    return found
-
-
-def _pairs(rows: Iterable[tuple[int, int]]) -> tuple[Ints, Ints]:
-    flat = np.fromiter((number for row in rows for number in row), np.int64)
-    return flat[::2], flat[1::2]
+    query = "SELECT place - ?1, grp FROM rollouts WHERE place BETWEEN ?1 AND ?2 ORDER BY place"
+    found = [np.zeros((2, 0), np.int64)]
+    found += [
+        np.array(columns, np.int64)
+        for columns in _columns(ledger, query, first, first_place(run.number + 1) - 1)
+    ]
+    ordinals, groups = np.concatenate(found, axis=1)
+    by_ordinal = np.full(int(ordinals[-1]) + 1 if len(ordinals) else 0, MISSING, np.int64)
+    by_ordinal[ordinals] = groups
+    return by_ordinal
 
 
 def _steps(ledger: Ledger, run: Run, groups: Ints) -> tuple[list[str], Ints]:
@@ -182,65 +192,57 @@ def _steps(ledger: Ledger, run: Run, groups: Ints) -> tuple[list[str], Ints]:
     return words.known, step_of
 
 
-def _verdicts(ledger: Ledger, run: Run, rollouts: int, attempts: int) -> tuple[Floats, Ints, Bools]:
-    """Total and verdict of every rollout, and by attempt whether what it judged is right.
+def _verdicts(ledger: Ledger, run: Run, rollouts: int) -> tuple[Floats, Ints, Bools]:
+    """Total and verdict of every rollout; and by part and rollout whether it was right.
 
     That is: scored without a code, and better than the part's lowest where its values differ.
     """
     weights: Mapping[str, float] = run.spec.get("weights", {})
     weight = np.array([float(weights.get(name, 1.0)) for name in run.parts])
-    value, scored = np.zeros(rollouts), np.zeros(rollouts, np.int64)
-    lost, abstained = np.zeros(rollouts, np.bool_), np.zeros(rollouts, np.int64)
-    best = np.full(attempts, -np.inf)
-    of = np.zeros(attempts, np.int64)
-    lowest, highest = np.full(len(weight), np.inf), np.full(len(weight), -np.inf)
-    rows = ledger.query(
-        "SELECT ordinal, part, verdict, value, code IS NULL, coalesce(attempt, -1) FROM scores "
-        "WHERE place BETWEEN ? AND ?",
-        first_place(run.number),
-        first_place(run.number + 1) - 1,
-    )
-    while some := rows.fetchmany(_AT_ONCE):
-        table = np.array(some, np.float64)
-        ordinal, part, kind, attempt = (table[:, place].astype(np.int64) for place in (0, 1, 2, 5))
-        full = table[:, 4] > 0
+    value, scored, abstained = np.zeros(rollouts), np.zeros(rollouts, np.bool_), np.zeros(rollouts, np.bool_)
+    lost, right = np.zeros(rollouts, np.bool_), np.zeros((len(weight), rollouts), np.bool_)
+    lowest = np.full(len(weight), np.inf)
+    differ = np.zeros(len(weight), np.bool_)
+    first = first_place(run.number)
+    query = "SELECT place - ?1, part, verdict, value, code IS NULL FROM scores WHERE place BETWEEN ?1 AND ?2"
+    judged_by_part: list[tuple[Ints, Ints, Floats]] = []
+    for columns in _columns(ledger, query, first, first_place(run.number + 1) - 1):
+        ordinal, part, kind = (np.array(column, np.int64) for column in columns[:3])
+        said, full = np.array(columns[3], np.float64), np.array(columns[4], np.bool_)
         judged = kind == SCORED
-        np.add.at(value, ordinal[judged], table[judged, 3] * weight[part[judged]])
-        np.add.at(scored, ordinal[judged], 1)
-        np.add.at(abstained, ordinal[kind == ABSTAINED], 1)
+        np.add.at(value, ordinal[judged], said[judged] * weight[part[judged]])
+        scored[ordinal[judged]] = True
+        abstained[ordinal[kind == ABSTAINED]] = True
         lost[ordinal[(kind != SCORED) & (kind != ABSTAINED)]] = True
-        np.minimum.at(lowest, part[judged], table[judged, 3])
-        np.maximum.at(highest, part[judged], table[judged, 3])
-        right = judged & full & (attempt >= 0) & (attempt < attempts)
-        best[attempt[right]], of[attempt[right]] = table[right, 3], part[right]
-    verdict = np.where(lost | (scored + abstained == 0), UNSCORED, np.where(scored > 0, SCORED, ABSTAINED))
+        before = lowest.copy()
+        np.minimum.at(lowest, part[judged], said[judged])
+        highest = np.where(np.isfinite(before), before, -np.inf)
+        np.maximum.at(highest, part[judged], said[judged])
+        differ |= lowest < highest
+        full &= judged
+        judged_by_part.append((part[full], ordinal[full], said[full]))
+    for part, ordinal, said in judged_by_part:
+        right[part, ordinal] = (said > lowest[part]) | ~differ[part]
+    verdict = np.where(lost | ~(scored | abstained), UNSCORED, np.where(scored, SCORED, ABSTAINED))
     value[verdict != SCORED] = np.nan
-    bar = np.where(lowest < highest, lowest, -np.inf)
-    return value, verdict, best > bar[of]
+    return value, verdict, right
 
 
-def _patched(step: Ints, session: Ints, count: int) -> Bools:
-    """Which steps several sessions worked on: between two of them, clocks say nothing."""
+def _clocks(
+    ledger: Ledger, run: Run, step: Ints, table: Mapping[str, Any], count: int
+) -> tuple[Floats, Ints]:
+    """When calls began, unless several sessions worked on their step; and the machine of each step."""
+    session, began = table["session"], table["began_s"]
+    writers = [one for one in sessions(ledger) if one.run == run.number]
+    words = _Words()
+    number = {one.number: words.number(one.machine) for one in writers}
+    if len(writers) == 1:
+        return began, np.zeros(count, np.int64)
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(low, step, session)
     np.maximum.at(high, step, session)
-    return high > low
-
-
-def _machines(ledger: Ledger, run: Run, step: Ints, session: Ints, count: int) -> Ints:
-    """By step, a number for the machine that judged it first."""
-    words = _Words()
-    machine = {one.number: words.number(one.machine) for one in sessions(ledger) if one.run == run.number}
-    numbers = np.array([machine.get(one, MISSING) for one in range(max(machine, default=0) + 1)], np.int64)
-    found = np.full(count, MISSING, np.int64)
-    known = session >= 0
-    found[step[known]] = numbers[session[known]]
-    return found
-
-
-def _no_phases(labels: Sequence[str], machine: Ints) -> Steps:
-    count = len(labels)
-    return Steps(labels, blank(count), blank(count), blank(count), blank(count), machine)
+    machine = np.array([number.get(one, MISSING) for one in high.tolist()], np.int64)
+    return np.where((high > low)[step], np.nan, began), machine
 
 
 def _lacks(run: Run, *, stepped: bool) -> list[str]:

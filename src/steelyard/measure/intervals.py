@@ -59,7 +59,6 @@ def union(given: Intervals) -> Intervals:
     ordered, on_line = folded.ordered, folded.on_line
     reach = np.maximum.accumulate(on_line.end)
     fresh = np.concatenate([[True], on_line.start[1:] > reach[:-1]])
-    fresh[folded.first] = True
     begins = np.flatnonzero(fresh)
     return Intervals(ordered.key[begins], ordered.start[begins], np.maximum.reduceat(ordered.end, begins))
 
@@ -113,6 +112,6 @@ class _Folded:
         lengths = np.maximum.reduceat(ordered.end, self.first) - begins
         offsets = np.concatenate(
             [[0.0], np.cumsum(lengths + 1.0)[:-1]]
-        )  # a second apart: rounding is far below
+        )  # a second apart, so that no key reaches the next
         shift = np.repeat(offsets - begins, np.diff(self.first, append=len(ordered.key)))
         self.on_line = Intervals(ordered.key, ordered.start + shift, ordered.end + shift)

@@ -34,16 +34,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import math
 import os
 import subprocess
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf, isnan
 from multiprocessing import util
+from threading import get_ident
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
@@ -113,13 +113,12 @@ class Steps:
         self._closed = False
         self._waits = (BETWEEN, IN_STEP)
         self._limit = BETWEEN
-        self._buffer: deque[_Raw] = deque()
+        self._buffer: list[_Raw] = []
         self._open: dict[Recorded, None] = {}
         self._lock = threading.Lock()
-        self._lanes = _Lanes(lane, threading.get_ident())
-        self._lane = lane
+        self._own(lane)
         _RECORDERS.add(self)
-        atexit.register(self.close)
+        atexit.register(self.close)  # before whatever the sink registered, which is older
         util.register_after_fork(self, Steps._guard)
         self._guard()
 
@@ -204,14 +203,14 @@ class Steps:
         RefusedError
             If it ends before it starts, or no step was ever opened and none is given.
         """
-        if not -math.inf < start <= end < math.inf:
+        if not -inf < start <= end < inf:
             raise RefusedError(
                 f"{phase!r} goes from {start!r} to {end!r}",
                 where="steps.span",
                 remedy="take both times from steps.now(), the earlier one first",
             )
         number = self._current() if step is None else step
-        where = self._lanes.name if lane is None else lane
+        where = lane or (self._lane if get_ident() == self._owner else self._others.name)
         self._buffer.append((number, where, phase, start, end, group, member, cut_by, value))
         if len(self._buffer) >= self._limit:
             self._full()
@@ -259,9 +258,10 @@ class Steps:
                 self._lock.release()
 
     def _write(self) -> None:
-        batch = [self._buffer.popleft() for _ in range(len(self._buffer))]
+        batch = self._buffer[:]
         if not batch:
             return
+        del self._buffer[: len(batch)]  # what was appended meanwhile stays
         try:
             self._sink(list(map(_named, batch)))
         except BaseException as error:
@@ -281,10 +281,10 @@ class Steps:
             self._limit = self._waits[self._running]
 
     def _keep(self, batch: list[_Raw]) -> None:
-        self._buffer.extendleft(reversed(batch))
-        for _ in range(len(self._buffer) - KEPT):
-            self._buffer.popleft()
-            self.lost += 1
+        self._buffer[:0] = batch
+        excess = max(len(self._buffer) - KEPT, 0)
+        del self._buffer[:excess]
+        self.lost += excess
         self._limit = len(self._buffer) + IN_STEP
 
     def _guard(self) -> None:
@@ -297,8 +297,13 @@ class Steps:
         self._buffer.clear()
         self._open.clear()
         self._running, self._waits, self._limit = False, (1, 1), 1
-        self._lane = f"{self._lane}/{os.getpid()}"
-        self._lanes = _Lanes(self._lane, threading.get_ident())
+        self._own(f"{self._lane}/{os.getpid()}")
+
+    def _own(self, lane: str) -> None:
+        """The lane of this thread; others name theirs by it."""
+        self._lane = lane
+        self._owner = get_ident()
+        self._others = _Lanes(lane)
 
 
 class Recorded:
@@ -345,8 +350,10 @@ class Recorded:
 
     def value(self, value: float | None) -> None:
         """The reward; `None` or `nan` where there is none."""
-        number = None if value is None else float(value)
-        self._value = None if number is None or math.isnan(number) else number
+        if value is not None:
+            number = float(value)
+            value = None if isnan(number) else number
+        self._value = value
 
     def __enter__(self) -> Self:
         steps, number = self._steps, self._step
@@ -355,7 +362,7 @@ class Recorded:
             if number is None:
                 number = steps._current()
         self._number = number
-        self._where = self._lane or steps._lanes.name
+        self._where = self._lane or (steps._lane if get_ident() == steps._owner else steps._others.name)
         steps._open[self] = None
         self._start = steps.now()
         return self
@@ -415,11 +422,10 @@ class StepScope:
 
 
 class _Lanes(threading.local):
-    """The lane of each thread: asked for by name once, then remembered."""
+    """Each thread asks for its name once, then remembers."""
 
-    def __init__(self, lane: str, owner: int) -> None:
-        own = threading.get_ident() == owner
-        self.name = lane if own else f"{lane}/{threading.current_thread().name}"
+    def __init__(self, lane: str) -> None:
+        self.name = f"{lane}/{threading.current_thread().name}"
 
 
 _RECORDERS: weakref.WeakSet[Steps] = weakref.WeakSet()

@@ -365,9 +365,9 @@ def _refuse_holes(found: Sequence[Hole], coverage: float) -> None:
     places = len({(hole.step, hole.lane) for hole in found})
     others = f"; {places - 1} more steps of lanes have holes" if places > 1 else ""
     raise RefusedError(
-        f"no phase for {longest.seconds:.3f} s, from {longest.start:.3f} to {longest.end:.3f} s after its start, "
-        f"between {longest.after} and {longest.before}: phases cover {longest.covered:.2%} of it, "
-        f"and must cover {coverage:.0%}{others}",
+        f"no phase for {longest.seconds:.3f} s, from {longest.start:.3f} to {longest.end:.3f} s "
+        f"after its start, between {longest.after} and {longest.before}: "
+        f"phases cover {longest.covered:.2%} of it, and must cover {coverage:.0%}{others}",
         where=f"step {longest.step} of {longest.lane!r}",
         remedy='wrap what happens there: with steps.phase("sync"): ..., or any other word',
     )

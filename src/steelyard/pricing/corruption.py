@@ -43,6 +43,9 @@ _DIVISORS: Final = MappingProxyType({"grpo": (1, EPS), "grpo_population": (0, EP
 _ROUNDING: Final = 1e-9
 """Advantages are of the order of 1; sums of a thousand rewards in another order differ by 1e-13."""
 
+_NOTHING: Final = 1e-100
+"""Rewards below it differ by nothing beside what the schemes add to a deviation."""
+
 
 class Votes(NamedTuple):
     """What is left of groups whose failures do not vote.
@@ -131,12 +134,23 @@ def advantages(
     ndarray
         Advantages, shape `(m,)`; 0 in groups with fewer than `max(3, ceil(G/2))` votes or no spread.
 
+    Raises
+    ------
+    RefusedError
+        Another scheme.
+
     Examples
     --------
     >>> ones, nobody = np.ones(8), np.zeros(8, np.int64)
     >>> advantages(np.array([1.0] * 7 + [0.0]), ones > 0, nobody).round(3).tolist()
     [0.378, 0.378, 0.378, 0.378, 0.378, 0.378, 0.378, -2.646]
     """
+    if scheme not in _DIVISORS:
+        raise RefusedError(
+            f"is {scheme!r}, and only {', '.join(_DIVISORS)} are computed over columns",
+            where="scheme",
+            remedy="take one of these: what a failure does to a group differs little between schemes",
+        )
     less, eps = _DIVISORS[scheme]
     number, groups = numbered(group)
     needed = np.maximum(3, (np.bincount(number, minlength=groups) + 1) // 2)
@@ -144,7 +158,7 @@ def advantages(
     cast = np.bincount(of, minlength=groups)
     # Scaled, then counted from the least, so that no square overflows and equal rewards differ by nothing.
     scale = latest(np.abs(reward), of, groups)
-    scale[~(scale > 0)] = 1.0
+    scale[~(scale > _NOTHING)] = 1.0
     reward = reward / scale[of]
     norm = np.sqrt(total(reward**2, of, groups))
     reward = reward + latest(-reward, of, groups)[of]

@@ -60,7 +60,7 @@ def doubts(observed: Observed, curve: Survival, correlation: Correlation | None)
 
 
 def _steps(observed: Observed) -> Doubt | None:
-    steps = len(np.unique(observed.calls.step))
+    steps = observed.seen_steps
     if steps > 1 and steps < MIN_STEPS:
         return Doubt(
             DoubtKind.FEW_STEPS,

@@ -98,6 +98,18 @@ class Numbers:
                 where="--timeout",
                 remedy="give the timeout that is set, and as --median that of the rewards that finish",
             )
+        if (self.spawn_s or 0.0) > self.median_s:
+            raise RefusedError(
+                f"is {self.spawn_s:g} s, more than the median of {self.median_s:g} s, which it is a part of",
+                where="--spawn",
+                remedy="give what starting a sandbox takes of a median reward",
+            )
+        if not self.busy_s + self.median_s > 0:
+            raise RefusedError(
+                "is 0 s, and rewards take no time either: there is no step to price",
+                where="--busy",
+                remedy="give seconds of generation plus training",
+            )
         if self.batch % self.group:
             raise RefusedError(
                 f"is {self.batch}, no multiple of the group of {self.group}",

@@ -126,8 +126,10 @@ def _price(at: Numbers) -> Price:
 
 
 def _knee_curve(at: Numbers) -> Curve:
-    rates = np.unique([*np.geomspace(1e-4, 0.5, 80), at.rate]).tolist()
-    return Curve(rates, [at.busy_s + at.wait_s(rate) for rate in rates], marks=(at.rate,))
+    rates = np.unique([*np.geomspace(1e-4, 0.5, 80), at.rate])
+    hit = step_hit(rates, at.batch, group=at.group, rho=at.rho)
+    steps = at.busy_s + expected_wait(at.median_s, at.barrier_s, hit)
+    return Curve(rates.tolist(), steps.tolist(), marks=(at.rate,))
 
 
 def _rank(remedy: Remedy) -> tuple[int, float]:
@@ -147,7 +149,7 @@ def _remedies(at: Numbers) -> Iterator[Remedy]:
         yield _groups(at)
         yield _batch(at, "shrink", at.group)
     yield _batch(at, "double", 2 * at.batch)
-    if at.spawn_s is not None:
+    if at.spawn_s:
         yield _pool(at, at.spawn_s)
 
 

@@ -180,6 +180,11 @@ class Observed:
     limit_s: Seconds | None = None
 
     @property
+    def seen_steps(self) -> int:
+        """How many steps have a call; where no call was recorded, how many there are."""
+        return len(np.unique(self.calls.step)) if len(self.calls) else len(self.steps)
+
+    @property
     def timed_out(self) -> Bools:
         """Per call: whether a limit of time cut it; where no cause is told, whether anything did."""
         timely = np.array([*(cause in TIME_LIMITS for cause in self.causes), True])

@@ -34,9 +34,9 @@ from steelyard.pricing.given import KNEE
 from steelyard.pricing.money import Prices, bill
 from steelyard.pricing.observed import MISSING, Bools, Floats, Observed
 from steelyard.pricing.remedies.ground import Ground, basis
-from steelyard.pricing.values import Cause, Curve, Estimate, Price, Quantile, StepLine, Suspicion
+from steelyard.pricing.values import Cause, Curve, Estimate, Price, Quantile, Remedy, StepLine, Suspicion
 from steelyard.pricing.waits import numbered, total
-from steelyard.pricing.whatif import remedies_on
+from steelyard.pricing.whatif import lower_timeout, remedies_on, shave_tail
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 STEPS_DRAWN: Final = 400
@@ -52,6 +52,8 @@ def price_observed(
     prices: Prices | None = None,
     places: int | None = None,
     suspicions: Sequence[Suspicion] = (),
+    timeout_s: Seconds | None = None,
+    rate: float | None = None,
 ) -> Price:
     """Price a run.
 
@@ -67,15 +69,19 @@ def price_observed(
         How many calls can be served at once, where the run does not show it.
     suspicions
         What its reader found.
+    timeout_s, rate
+        What if calls were cut there, or so many were: two more remedies.
 
     Raises
     ------
     RefusedError
         A number that cannot be; a run in which there is nothing to price.
     """
-    if not len(observed.calls) and not len(observed.rows):
+    if not (len(observed.calls) or len(observed.rows) or np.isfinite(observed.steps.exposed_s).any()):
         raise RefusedError(
-            "there is neither a call nor a rollout in it", where=observed.source, remedy="price another run"
+            "there is neither a reward nor a rollout in it, so there is nothing to price",
+            where=observed.source,
+            remedy="record the phase `reward`, or the calls of rewards (docs/recording.md)",
         )
     ground = Ground(
         observed,
@@ -86,13 +92,18 @@ def price_observed(
         sandbox_dollars_per_hour=None if prices is None else prices.sandbox or None,
         places=places,
     )
-    return _Pricing(ground, prices).price(suspicions)
+    asked = [
+        *([] if timeout_s is None else [lower_timeout(ground, timeout_s)]),
+        *([] if rate is None else [shave_tail(ground, rate)]),
+    ]
+    return _Pricing(ground, prices, asked).price(suspicions)
 
 
 @dataclass(frozen=True)
 class _Pricing:
     ground: Ground
     prices: Prices | None
+    asked: Sequence[Remedy]
 
     def price(self, suspicions: Sequence[Suspicion]) -> Price:
         ground, observed = self.ground, self.ground.observed
@@ -100,6 +111,10 @@ class _Pricing:
         notes = list(observed.lacks)
         if np.isfinite(observed.calls.service_s).any():
             told = self._times()
+        elif np.isfinite(observed.steps.exposed_s).any():
+            told = self._waiting(np.zeros(len(observed.steps), np.bool_)) | self._recorded()
+            told["by_step"] = self._lines(np.zeros(len(observed.steps)))
+            told["doubts"] = doubts(observed, survival([], []), None)
         else:
             notes.insert(0, "No call has a service time, so no second is priced: only rewards and groups.")
         batch = ground.batch or _median(np.bincount(observed.rows.step))
@@ -136,7 +151,7 @@ class _Pricing:
             "survival": _drawn(curve),
             "causes": [Cause(*one) for one in counted(calls.cause[timed], times, observed.causes)],
             "doubts": doubts(observed, curve, correlation),
-            "remedies": remedies_on(ground),
+            "remedies": remedies_on(ground, self.asked),
             "by_step": self._lines(hits),
         }
         return told | self._waiting(hits > 0) | self._barriers(correlation) | self._recorded()
@@ -328,7 +343,7 @@ def _drawn(curve: Survival) -> Curve:
 
 
 def _counted(observed: Observed) -> str:
-    steps = len(np.unique(observed.calls.step)) if len(observed.calls) else len(observed.steps)
+    steps = observed.seen_steps
     counted = f"{len(observed.calls):,} calls, {len(observed.rows):,} rollouts"
     return f"n = {steps:,} step{'s' * (steps != 1)} ({counted})"
 

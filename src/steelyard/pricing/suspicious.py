@@ -11,9 +11,9 @@ reward of a wrong answer. What gives them away stands beside the number:
 | `part` | totals of which one part is missing, though it judged others of the same group | one that does \
 not apply is missing in the whole group |
 
-A limit shows itself (`find_limit`) where service times pile up: far more of them within a hundredth of
-one value than just below it, next to nothing above it, and all of them zeros although the others are not.
-A slow reward without a limit fails the first test, a reward of constant length the second or the third.
+A limit shows itself (`find_limit`) where service times pile up: more of them within a hundredth of one
+value than just below it (of rounded times, than within a hundredth of any other), next to nothing above it,
+and all of them zeros although the others are not.
 
 A step is suspected where all of its groups are zeros and that has less than 1 chance in 10,000 for the run,
 at the share of such groups in the steps before it: a hard prompt is no outage, nor is the start of training.
@@ -121,8 +121,7 @@ def find_limit(value: Floats, service_s: Floats) -> Seconds | None:
     30.0
     """
     measured = np.isfinite(service_s) & np.isfinite(value) & (service_s > 0)
-    order = np.argsort(service_s[measured], kind="stable")
-    times, zero = service_s[measured][order], value[measured][order] == 0
+    times, zeros = np.sort(service_s[measured]), service_s[measured & (value == 0)]
     n = len(times)
     if n < 4 * _FEWEST:
         return None
@@ -131,17 +130,28 @@ def find_limit(value: Floats, service_s: Floats) -> Seconds | None:
     held = end - np.arange(n)
     first = int(np.argmax(np.where(n - end <= held // 10, held, 0)))
     count, below = int(held[first]), first
-    if count < _FEWEST or below < count or not zero[first:].all():
+    at = int((zeros >= times[first]).sum())
+    if count < _FEWEST or below < count or at < n - first:  # a right answer is none that was cut
         return None
-    near = first - int(np.searchsorted(times, times[first] * (1 - 3 * _HAIR)))
-    others = (zero[:first].sum() + 1) / (below + 2)
-    if count <= near + _FEWEST or others**count > _CHANCE:
+    others = (len(zeros) - at + 1) / (below + 2)
+    if count <= _beside(times[:first], held[:first], times[first]) + _FEWEST or others**count > _CHANCE:
         return None
     # natural times just below the pile are further apart than those in it
     middle, last = first + count // 2, first + count - 1
     apart = 20 * float(times[last] - times[middle]) / max(last - middle, 1)
     wide = np.flatnonzero(np.diff(times[first : middle + 1]) > apart)
     return float(times[first + (int(wide[-1]) + 1 if len(wide) else 0)])
+
+
+def _beside(below: Floats, held: Ints, pile: Seconds) -> int:
+    """How many times a pile must outnumber: those just below it, or any lower pile of rounded times.
+
+    Times in whole seconds are piles all of them, unless one is further away than any two others are.
+    """
+    between = np.diff(below)
+    if (between == 0).mean() > 0.5 and pile - below[-1] <= 3 * between.max():
+        return int(held.max())
+    return len(below) - int(np.searchsorted(below, pile * (1 - 3 * _HAIR)))
 
 
 def _counted(kind: str, seen: Bools, zero: Bools, what: str, verb: str) -> list[Suspicion]:

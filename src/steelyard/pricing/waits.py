@@ -56,12 +56,21 @@ class Waits:
     length_s: Floats
     end_s: Floats
 
+    def told(self, column: Ints) -> Ints:
+        """A column of calls, shape `(n,)`, as one of chains, shape `(c,)`: of each chain any call's."""
+        if len(column) == len(self.step):  # as many chains as calls: each is its own
+            return column if _sorted(self.chain) else column[np.argsort(self.chain)]
+        found = np.empty(len(self.step), np.int64)
+        found[self.chain] = column
+        return found
+
     def less(self, spared_s: Floats) -> Floats:
         """Seconds by which each step waits less if every call is shorter by `spared_s`, shape `(n,)`.
 
         Negative seconds are calls that get longer.
         """
-        ends = self.end_s - total(spared_s, self.chain, len(self.end_s))
+        ends = total(spared_s, self.chain, len(self.end_s))
+        np.subtract(self.end_s, ends, out=ends)
         return self.wait_s - latest(ends, self.step, len(self.wait_s))
 
 

@@ -14,6 +14,8 @@ ground was not measured is refused and says what to record, and one that saves n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError
 from steelyard.pricing.observed import Observed
@@ -71,9 +73,10 @@ def remedies(
     return remedies_on(Ground(observed, places=places, **told))
 
 
-def remedies_on(ground: Ground) -> list[Remedy]:
-    """As `remedies`, on ground that is laid already."""
+def remedies_on(ground: Ground, asked: Iterable[Remedy] = ()) -> list[Remedy]:
+    """As `remedies`, on ground that is laid already, among others that were asked for."""
     found = [
+        *asked,
         timeout(ground),
         adaptive(ground),
         *(tail(ground, rate) for rate in targets(ground)),

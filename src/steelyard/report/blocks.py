@@ -131,7 +131,7 @@ def shares(parts: Sequence[tuple[str, str, float, str]]) -> Html:
 
 
 def remedies(found: Sequence[Remedy]) -> Html:
-    """What to change, each with a bar of the seconds that it saves; those that save nothing known come last."""
+    """What to change, in the order given, each with a bar of the seconds that it saves."""
     known = [one.saves for one in found if one.saves is not None]
     ends = [end for one in known for end in (one.value, one.low, one.high) if end is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends]) or 1.0
@@ -144,6 +144,7 @@ def remedies(found: Sequence[Remedy]) -> Html:
             return f'<div class="none">{text(words.saves(one))}</div>'
         value, least, most = one.saves.value, one.saves.low, one.saves.high
         left, right = sorted((at(0.0), at(value)))
+        kind = "body lost" if value < 0 else "body"
         whisker = ""
         interval = ""
         if least is not None and most is not None:
@@ -153,7 +154,7 @@ def remedies(found: Sequence[Remedy]) -> Html:
             interval = f" <small>95 % interval {text(words.interval(one.saves))}</small>"
         return (
             f'<div class="saves">{text(words.saves(one))}{interval}</div><div class="bar" aria-hidden="true">'
-            f'<i class="body" style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
+            f'<i class="{kind}" style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
             f'<i class="zero" style="left:{at(0.0):.2f}%"></i>{whisker}</div>'
         )
 

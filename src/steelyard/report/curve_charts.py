@@ -23,6 +23,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     curve = price.survival
     if curve is None or not len(curve.x):
         return
+    curve = _extended(curve)
     x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
     positive = y[y > 0]
     floor = 10.0 ** np.floor(np.log10(positive.min())) if len(positive) else _RAREST
@@ -59,6 +60,15 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     yield Figure("survival", title, says, says, data, wide, narrow, heads, rows)
 
 
+def _extended(curve: Curve) -> Curve:
+    """The curve up to the last call that was cut: nothing is known to have ended before that."""
+    last = max(curve.marks, default=curve.x[-1])
+    if last <= curve.x[-1]:
+        return curve
+    x, y, low, high = ([*of, *of[-1:]] for of in (curve.x, curve.y, curve.low, curve.high))
+    return Curve([*x[:-1], last], y, low, high, curve.marks)
+
+
 def _on(curve: Curve) -> Iterator[tuple[float, float]]:
     """The marks of a curve with its height there; of very many, 300."""
     marks = np.unique(np.asarray(curve.marks, dtype=float))
@@ -78,7 +88,7 @@ def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) ->
     decades = [10.0**power for power in range(round(np.log10(floor)), 1)]
     y = alt.Y(
         "y:Q",
-        title="calls still under way (each line: ten times fewer)",
+        title="calls still under way (logarithmic)",
         scale=alt.Scale(type="log", domain=[floor, 1]),
         axis=alt.Axis(values=decades, labelExpr=_PERCENT),
     )
@@ -95,21 +105,23 @@ def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) ->
                 alt.Tooltip("told:N", title="still under way"),
             ],
         ),
-        limit.mark_rule(color="var(--wait)", strokeWidth=1.5, strokeDash=[5, 4]).encode(x="x:Q"),
+        limit.mark_rule(color="var(--wait)", strokeWidth=1.5, strokeDash=[5, 4]).encode(x=alt.X("x:Q")),
         halo(
             alt,
-            limit.encode(x="x:Q", y=alt.value(10), text="label:N"),
+            limit.encode(x=alt.X("x:Q"), y=alt.value(10), text=alt.Text("label:N")),
             align="right",
             dx=-8,
             color="var(--wait-ink)",
         ),
         cross.encode(
-            x="x:Q", y="y:Q", tooltip=[alt.Tooltip("x:Q", title="calls cut at, seconds", format=".2f")]
+            x=alt.X("x:Q"),
+            y=alt.Y("y:Q"),
+            tooltip=[alt.Tooltip("x:Q", title="calls cut at, seconds", format=".2f")],
         ),
     ]
     if band:
         area = base.mark_area(interpolate="step-after", color="var(--busy)", opacity=0.18)
-        layers.insert(0, area.encode(y=alt.Y("low:Q"), y2="high:Q"))
+        layers.insert(0, area.encode(y=alt.Y("low:Q"), y2=alt.Y2("high")))
     return alt.layer(*layers)
 
 
@@ -159,8 +171,8 @@ def knee(alt: Altair, price: Price) -> Iterator[Figure]:
     says = "What a step would take if more or fewer calls timed out. The orange part is waiting."
     if bend is not None:
         says += (
-            f" Right of the knee at {amount(bend, 'share')} nearly every step has a call that times out, so that "
-            "a few less save nothing; left of it, each one less counts."
+            f" Right of the knee at {amount(bend, 'share')} nearly every step has a call that times out, so "
+            "that a few less save nothing; left of it, each one less counts."
         )
     heads = ["calls that time out", "a step takes"]
     rows = [[amount(rate, "share"), seconds(step)] for rate, step in zip(x.tolist(), y.tolist(), strict=True)]
@@ -181,19 +193,19 @@ def _draw_knee(alt: Altair, low: float, high: float, *, left: bool, narrow: bool
     # the curve only rises: left above it and right below it there is room
     beside = {"align": "right", "dx": -10, "dy": -26} if left else {"align": "left", "dx": 12, "dy": 12}
     point = here.mark_point(filled=True, size=130, opacity=1, color="var(--ink)", stroke="var(--paper)")
-    busy = floor.encode(x="x:Q", y="y:Q", text="label:N")
-    knee_text = bend.encode(x="x:Q", y=alt.value("height"), text="label:N")
+    busy = floor.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("label:N"))
+    knee_text = bend.encode(x=alt.X("x:Q"), y=alt.value("height"), text=alt.Text("label:N"))
     return alt.layer(
-        line.mark_area(color="var(--wait)", opacity=0.14).encode(y="base:Q", y2="y:Q"),
+        line.mark_area(color="var(--wait)", opacity=0.14).encode(y=alt.Y("base:Q"), y2=alt.Y2("y")),
         line.mark_line(color="var(--wait)", strokeWidth=2.4).encode(y=up, tooltip=tip),
-        floor.mark_rule(color="var(--busy)", strokeDash=[5, 4], strokeWidth=1.5).encode(y="y:Q"),
+        floor.mark_rule(color="var(--busy)", strokeDash=[5, 4], strokeWidth=1.5).encode(y=alt.Y("y:Q")),
         halo(alt, busy, align="left", baseline="top", dx=6, dy=7, color="var(--busy-ink)"),
-        bend.mark_rule(color="var(--soft)", strokeDash=[2, 3]).encode(x="x:Q"),
+        bend.mark_rule(color="var(--soft)", strokeDash=[2, 3]).encode(x=alt.X("x:Q")),
         halo(alt, knee_text, align="right", baseline="bottom", dx=-6, dy=-8, color="var(--soft)"),
-        point.encode(x="x:Q", y="y:Q"),
+        point.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")),
         halo(
             alt,
-            here.encode(x="x:Q", y="y:Q", text="label:N"),
+            here.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("label:N")),
             fontWeight=600,
             baseline="middle",
             lineHeight=15,

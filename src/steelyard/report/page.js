@@ -14,10 +14,12 @@
     const spec = { ...(width < 560 ? figure.narrow : figure.wide), width, datasets: figure.data };
     const now = { width };
     drawn.set(box, now);
-    now.result = await vegaEmbed(box, spec, {
+    const sheet = document.createElement("div"); // Vega renames the role of what it draws into
+    now.result = await vegaEmbed(sheet, spec, {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false,
       tooltip: { disableDefaultStyle: true }, logLevel: 2, // warnings
     });
+    box.replaceChildren(sheet);
     last?.result?.finalize();
     box.dataset.drawn = String(width);
   }

@@ -134,8 +134,8 @@ def _price(price: Price, drawn: Sequence[Figure]) -> Iterator[Html]:
     if price.remedies:
         yield blocks.heading("What to change first", "remedies")
         says = (
-            "Seconds saved per step, the most first. The line across a bar is the 95 % interval: where it reaches "
-            "zero, the saving may be none. Savings do not add up."
+            "Seconds saved per step, the most first. The line across a bar is the 95 % interval: where it "
+            "reaches zero, the saving may be none. Savings do not add up."
         )
         yield Html(f'<div class="card flows"><p>{text(says)}</p>{blocks.remedies(price.remedies)}</div>')
     if drawn:
@@ -173,15 +173,13 @@ def _answer(price: Price) -> Html:
         if count
         else ""
     )
-    money = next(
-        (price.money[key] for key in ("idle_per_step", "per_step", "per_hour") if key in price.money), None
-    )
+    money = next((price.money[key] for key in ("per_step", "per_hour") if key in price.money), None)
     told: list[tuple[str, Estimate | None, str]] = [
         ("idle", price.idle, "of all wall time"),
         ("steps that are hit", price.hit, "have a call that times out"),
         ("calls that time out", price.rate, f"at {words.number(price.limit_s)} s" if price.limit_s else ""),
         ("groups gone wrong", price.corrupted, "if a failure is scored 0"),
-        ("money", money, "a step" if "per_step" in price.money else ""),
+        ("a step costs" if "per_step" in price.money else "an hour costs", money, ""),
     ]
     numbers = blocks.tiles(
         (
@@ -231,9 +229,10 @@ def _scored(scored: ScoredRun, drawn: Sequence[Figure], *, alone: bool) -> Itera
 
 def _verdicts(scored: ScoredRun, *, alone: bool) -> Html:
     mean = "" if scored.mean is None else f"The mean reward is {scored.mean:.3g}. "
-    taught = scored.groups - scored.zero_variance
     size = f"{scored.rollouts:,} completions in {scored.groups:,} groups. "
-    said = f"{size}{mean}" + (f"{taught:,} groups teach something." if scored.zero_variance else "")
+    said = f"{size}{mean}" + (
+        f"{scored.zero_variance:,} of the groups teach nothing." if scored.zero_variance else ""
+    )
     colours = {"scored": "busy", "abstained": "flat", "unscored": "wait"}
     means = {
         "scored": "scored",

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from steelyard.report.figures import Altair, Chart, Figure, Records, layouts
 from steelyard.report.scored import GroupRewards, Histogram, ScoredRun, histogram_of
 from steelyard.report.words import number, one_line
 
 LEVELS = 6
-NONE = "no reward"
+_SHORT = "format(datum.value, '.3~g')"
 
 
 def groups(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
@@ -24,14 +26,12 @@ def groups(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
     values = [value for line in lines for value in line.values if value is not None]
     if not values:
         return
-    low, high = min(values), max(values)
+    levels = _Levels(values)
     data: dict[str, Records] = {
-        "cells": [cell for place, line in enumerate(lines) for cell in _cells(place, line, low, high)],
-        "spans": _spans(lines, low, high),
+        "cells": [cell for place, line in enumerate(lines) for cell in _cells(place, line, levels)],
+        "spans": _spans(lines, levels.low, levels.high),
     }
-    levels = _levels(low, high)
-    present = {cell["level"] for cell in data["cells"]}
-    shown = [(label, colour) for label, colour in levels.items() if label in present]
+    shown = list(dict(zip(levels.words, levels.colours(), strict=True)).items())
     wide, narrow = layouts(lambda narrow: _draw_groups(alt, len(lines), shown, narrow=narrow), height=260)
     chosen = (
         "" if len(lines) == scored.groups else f" {len(lines)} of the {scored.groups:,} groups are shown."
@@ -62,74 +62,74 @@ def _counted(line: GroupRewards) -> Counter[float]:
     return Counter(value for value in line.values if value is not None)
 
 
-def _levels(low: float, high: float) -> dict[str, str]:
-    """From the words of a legend to colours: for the ends of the scale, for what lies in between, for none."""
-    if low == high:
-        return {number(low): "var(--level-3)", NONE: "var(--none)"}
-    edges = [low + (high - low) * step / (LEVELS - 2) for step in range(LEVELS - 1)]
-    inner = {
-        f"{number(a)} to {number(b)}": f"var(--level-{place})"
-        for place, (a, b) in enumerate(pairwise(edges), 1)
-    }
-    return {
-        number(low): "var(--level-0)",
-        **inner,
-        number(high): f"var(--level-{LEVELS - 1})",
-        NONE: "var(--none)",
-    }
+class _Levels:
+    """Which colour a reward has, and the words for it: each its own, or of very many, ranges of them."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        different = sorted(set(values))
+        self._few = different if len(different) <= LEVELS else None
+        self._edges = np.linspace(different[0], different[-1], LEVELS - 1)  # of what lies between the ends
+        self.low, self.high = different[0], different[-1]
+        if self._few:
+            self.words = [number(value) for value in self._few]
+        else:
+            inner = [f"{number(a)} to {number(b)}" for a, b in pairwise(self._edges)]
+            self.words = [number(self.low), *inner, number(self.high)]
+
+    def colours(self) -> list[str]:
+        """One for each word, over the whole of the scale."""
+        last = max(1, len(self.words) - 1)
+        return [f"var(--level-{round((LEVELS - 1) * place / last)})" for place in range(len(self.words))]
+
+    def word(self, value: float) -> str:
+        """The word for a reward."""
+        if self._few:
+            return self.words[self._few.index(value)]
+        if value in {self.low, self.high}:
+            return self.words[0 if value == self.low else -1]
+        return self.words[int(np.searchsorted(self._edges, value, side="right").clip(1, LEVELS - 2))]
 
 
-def _level(value: float, low: float, high: float) -> str:
-    words = list(_levels(low, high))
-    if value == low:
-        return words[0]
-    if value == high:
-        return words[-2]
-    return words[1 + min(LEVELS - 3, int((value - low) / (high - low) * (LEVELS - 2)))]
-
-
-def _cells(place: int, line: GroupRewards, low: float, high: float) -> Records:
-    """Runs of equal rewards of one group, from the lowest up: they are as many as there are different ones."""
-    at, cells = 0.0, []
-    each = 1 / max(1, len(line.values))
-    counts = sorted(_counted(line).items())
-    for value, count in counts:
+def _cells(place: int, line: GroupRewards, levels: _Levels) -> Records:
+    """The rewards of one group from the lowest up; equal ones, or those of one range, are one cell."""
+    runs: dict[str, int] = {}
+    for value, count in sorted(_counted(line).items()):
+        runs[levels.word(value)] = runs.get(levels.word(value), 0) + count
+    at, cells = 0, []
+    for word, count in runs.items():
         cells.append(
             {
                 "x": place,
                 "x2": place + 1,
-                "y": round(at, 5),
-                "y2": round(at + count * each, 5),
-                "level": _level(value, low, high),
+                "y": round(at / len(line.values), 5),
+                "y2": round((at + count) / len(line.values), 5),
+                "level": word,
                 "flat": line.zero_variance,
-                "group": line.id,
-                "told": f"{count} of {line.size} got {number(value)}",
+                "group": one_line(line.id, 80),
+                "told": f"{count} of {line.size} got {word}",
             }
         )
-        at += count * each
+        at += count
     return cells
 
 
 def _spans(lines: Sequence[GroupRewards], low: float, high: float) -> Records:
     """Where the groups stand from which nothing is learnt, with a word on why."""
     spans = []
-    for word, mean in (("all wrong", low), ("all right", high)):
-        places = [place for place, line in enumerate(lines) if line.zero_variance and line.mean == mean]
+    for word, value in (("all wrong", low), ("all right", high)):
+        places = [
+            at for at, line in enumerate(lines) if line.zero_variance and set(_counted(line)) == {value}
+        ]
         if places and low < high:
-            spans.append(
-                {
-                    "x": places[0],
-                    "x2": places[-1] + 1,
-                    "label": f"{word}: {len(places)}",
-                    "first": mean == low,
-                }
-            )
+            label = f"{word}: {len(places)}"
+            spans.append({"x": places[0], "x2": places[-1] + 1, "label": label, "first": value == low})
     return spans
 
 
 def _draw_groups(alt: Altair, count: int, shown: Sequence[tuple[str, str]], *, narrow: bool) -> Chart:
-    x = alt.X("x:Q", title="groups, from the lowest mean reward to the highest", axis=alt.Axis(labels=False))
-    x.scale = alt.Scale(domain=[0, count], nice=False)
+    x = alt.X("x:Q", title="groups, by their mean reward", axis=alt.Axis(labels=False)).scale(
+        domain=[0, count], nice=False
+    )
     up = alt.Y(
         "y:Q",
         title="share of the group",
@@ -142,9 +142,9 @@ def _draw_groups(alt: Altair, count: int, shown: Sequence[tuple[str, str]], *, n
         .mark_rect(strokeWidth=gap, stroke="var(--paper)")
         .encode(
             x=x,
-            x2="x2:Q",
+            x2=alt.X2("x2"),
             y=up,
-            y2="y2:Q",
+            y2=alt.Y2("y2"),
             color=alt.condition(
                 "datum.flat",
                 alt.value("var(--flat)"),
@@ -160,10 +160,16 @@ def _draw_groups(alt: Altair, count: int, shown: Sequence[tuple[str, str]], *, n
         )
     )
     spans = alt.Chart(alt.NamedData("spans"))
-    line = spans.mark_rule(color="var(--soft)", strokeWidth=1.2).encode(x="x:Q", x2="x2:Q", y=alt.value(-6))
+    line = spans.mark_rule(color="var(--soft)", strokeWidth=1.2).encode(
+        x=alt.X("x:Q"), x2=alt.X2("x2"), y=alt.value(-6)
+    )
     # the left one reads to the right and the right one to the left, so that neither leaves the picture
-    first = spans.transform_filter("datum.first").encode(x="x:Q", y=alt.value(-11), text="label:N")
-    last = spans.transform_filter("!datum.first").encode(x="x2:Q", y=alt.value(-11), text="label:N")
+    first = spans.transform_filter("datum.first").encode(
+        x=alt.X("x:Q"), y=alt.value(-11), text=alt.Text("label:N")
+    )
+    last = spans.transform_filter("!datum.first").encode(
+        x=alt.X("x2:Q"), y=alt.value(-11), text=alt.Text("label:N")
+    )
     return alt.layer(
         cells,
         line,
@@ -173,6 +179,7 @@ def _draw_groups(alt: Altair, count: int, shown: Sequence[tuple[str, str]], *, n
 
 
 def histogram(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
+    """How often each reward was given, with the mean."""
     found = scored.histogram
     if found is None:
         found = histogram_of(
@@ -184,7 +191,7 @@ def histogram(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
     data: dict[str, Records] = {
         "bars": [
             {"x": low, "x2": high, "count": count, "told": f"{count:,} ({count / total:.1%})"}
-            for low, high, count in zip(found.edges, found.edges[1:], found.counts, strict=False)
+            for low, high, count in zip(found.edges[:-1], found.edges[1:], found.counts, strict=True)
         ],
         "mean": [] if scored.mean is None else [{"x": scored.mean, "label": f"mean {scored.mean:.3g}"}],
     }
@@ -194,7 +201,7 @@ def histogram(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
     heads = ["from", "to", "rollouts"]
     rows = [
         [f"{low:.4g}", f"{high:.4g}", f"{count:,}"]
-        for low, high, count in zip(found.edges, found.edges[1:], found.counts, strict=False)
+        for low, high, count in zip(found.edges[:-1], found.edges[1:], found.counts, strict=True)
     ]
     yield Figure("histogram", "How rewards are spread", says, says, data, wide, narrow, heads, rows)
 
@@ -203,21 +210,26 @@ def _ticks(alt: Altair, found: Histogram) -> Chart:
     """Where there are a few bars, each stands for a reward, which is written below it."""
     if len(found.counts) > 10:
         return alt.Axis()
-    return alt.Axis(values=[round((a + b) / 2, 6) for a, b in pairwise(found.edges)], format="~g")
+    return alt.Axis(values=[round((a + b) / 2, 6) for a, b in pairwise(found.edges)], labelExpr=_SHORT)
 
 
 def _draw_histogram(alt: Altair, found: Histogram, *, right: bool) -> Chart:
     base = alt.Chart(alt.NamedData("bars"))
     bars = base.mark_rect(color="var(--busy)", stroke="var(--paper)", strokeWidth=2).encode(
-        x=alt.X("x:Q", title="reward", scale=alt.Scale(domain=[found.edges[0], found.edges[-1]], nice=False)),
-        x2="x2:Q",
+        x=alt.X(
+            "x:Q",
+            title="reward",
+            scale=alt.Scale(domain=[found.edges[0], found.edges[-1]], nice=False),
+            axis=_ticks(alt, found),
+        ),
+        x2=alt.X2("x2"),
         y=alt.Y("count:Q", title="rollouts", scale=alt.Scale(domainMin=0)),
         y2=alt.datum(0),
         tooltip=[alt.Tooltip("told:N", title="rollouts")],
     )
     mean = alt.Chart(alt.NamedData("mean"))
-    rule = mean.mark_rule(color="var(--ink)", strokeDash=[5, 4], strokeWidth=1.5).encode(x="x:Q")
+    rule = mean.mark_rule(color="var(--ink)", strokeDash=[5, 4], strokeWidth=1.5).encode(x=alt.X("x:Q"))
     text = mean.mark_text(
         align="right" if right else "left", dx=-7 if right else 7, baseline="bottom", dy=-4
-    ).encode(x="x:Q", y=alt.value(0), text="label:N")
+    ).encode(x=alt.X("x:Q"), y=alt.value(0), text=alt.Text("label:N"))
     return alt.layer(bars, rule, text)

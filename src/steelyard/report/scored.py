@@ -147,11 +147,13 @@ def histogram_of(values: Sequence[float]) -> Histogram:
     different = np.unique(rewards)
     if not len(different):
         return Histogram([], [])
-    gap = float(np.diff(different).min()) if len(different) > 1 else 1.0
     low, high = float(different[0]), float(different[-1])
-    bins = round((high - low) / gap) + 1
-    if bins > BINS:
+    if high - low <= 1e-9 * max(1.0, abs(low), abs(high)):  # rounding is no spread
+        return Histogram([low - 0.5, low + 0.5], [len(rewards)])
+    gap = float(np.diff(different).min())
+    if gap * (BINS - 1) < high - low:
         counts, edges = np.histogram(rewards, BINS)
     else:
+        bins = round((high - low) / gap) + 1
         counts, edges = np.histogram(rewards, bins, (low - gap / 2, low - gap / 2 + bins * gap))
     return Histogram(edges.tolist(), counts.tolist())

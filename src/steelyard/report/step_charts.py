@@ -51,7 +51,6 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
     wide, narrow = layouts(
         lambda narrow: _draw_timeline(alt, present, count, with_busy="busy" in data, narrow=narrow),
         height=_HEIGHT,
-        right=104 if "busy" in data else 12,
     )
     heads = ["step", "generation", "waiting", "training", "slowest call", "calls cut", "calls"]
     rows = [
@@ -63,7 +62,7 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
         ]
         for step in steps
     ]
-    title = "Where each step's time goes"
+    title = "Step by step"
     yield Figure("timeline", title, says, says, data, wide, narrow, heads, rows, full=True)
 
 
@@ -117,11 +116,11 @@ def _draw_timeline(
     if not with_busy:
         return bars
     line = alt.Chart(alt.NamedData("busy"))
-    rule = line.mark_rule(color="var(--ink)", strokeDash=[5, 4], strokeWidth=1.2).encode(y="y:Q")
+    rule = line.mark_rule(color="var(--ink)", strokeDash=[5, 4], strokeWidth=1.2).encode(y=alt.Y("y:Q"))
     if narrow:
         return alt.layer(bars, rule)
     text = line.mark_text(align="left", baseline="middle", dx=8)
-    return alt.layer(bars, rule, text.encode(x=alt.value("width"), y="y:Q", text="label:N"))
+    return alt.layer(bars, rule, text.encode(x=alt.value("width"), y=alt.Y("y:Q"), text=alt.Text("label:N")))
 
 
 def _steps_axis(alt: Altair) -> Chart:
@@ -131,6 +130,7 @@ def _steps_axis(alt: Altair) -> Chart:
 class _Line(NamedTuple):
     """The mean barrier by one way to know it."""
 
+    name: str
     y: float
     label: str
     colour: str
@@ -141,11 +141,11 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     """Each step's slowest call, and what two models say of their mean."""
     steps = price.by_step
     lines = [
-        _Line(estimate.value, f"{said(estimate)} {label}", colour, dash)
-        for estimate, label, colour, dash in (
-            (price.observed, "as observed", "var(--ink)", [1, 0]),
-            (price.independent, "if calls were independent", "var(--violet)", [7, 4]),
-            (price.correlated, "as correlated as measured", "var(--green)", [2, 3]),
+        _Line(name, estimate.value, f"{said(estimate)} {label}", colour, dash)
+        for name, estimate, label, colour, dash in (
+            ("observed", price.observed, "as observed", "var(--ink)", [1, 0]),
+            ("independent", price.independent, "if calls were independent", "var(--violet)", [7, 4]),
+            ("correlated", price.correlated, "as correlated as measured", "var(--green)", [2, 3]),
         )
         if estimate is not None
     ]
@@ -163,13 +163,16 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
             for step, name in zip(steps, names([step.label for step in steps]), strict=True)
         ]
     }
+    places = apart([line.y for line in lines], 18 * top / _HEIGHT)
+    for line, at in zip(lines, places, strict=True):
+        data[line.name] = [{"y": line.y, "at": at, "label": line.label}]
     wide, narrow = layouts(
-        lambda narrow: _draw_barrier(alt, lines, top, len(steps), narrow=narrow), height=_HEIGHT, right=218
+        lambda narrow: _draw_barrier(alt, lines, top, len(steps), narrow=narrow), height=_HEIGHT
     )
     parts = " Where they part, calls are not slow by chance alone." if len(lines) > 1 else ""
     says = (
-        "Training waits for the slowest call of a step: one point each. The lines are means over all steps: as "
-        f"observed, and as models have them that are given nothing but the service times.{parts}"
+        "Training waits for the slowest call of a step: one point each. The lines are means over all steps: "
+        f"as observed, and as models have them that are given nothing but the service times.{parts}"
     )
     heads = ["step", "slowest call", "calls cut"]
     rows = [[one_line(step.label, 80), seconds(step.slowest_s), f"{step.cut:,}"] for step in steps]
@@ -202,11 +205,12 @@ def _draw_barrier(alt: Altair, lines: Sequence[_Line], top: float, count: int, *
         )
     )
     layers = [points]
-    labels = apart([line.y for line in lines], 18 * top / _HEIGHT)
-    for line, at in zip(lines, labels, strict=True):
-        one = alt.Chart(alt.InlineData([{"y": line.y, "at": at, "label": line.label}]))
-        layers.append(one.mark_rule(strokeWidth=1.8, strokeDash=line.dash, color=line.colour).encode(y="y:Q"))
-        text = one.encode(x=alt.value("width"), y="at:Q", text="label:N")
+    for line in lines:
+        one = alt.Chart(alt.NamedData(line.name))
+        layers.append(
+            one.mark_rule(strokeWidth=1.8, strokeDash=line.dash, color=line.colour).encode(y=alt.Y("y:Q"))
+        )
+        text = one.encode(x=alt.value("width"), y=alt.Y("at:Q"), text=alt.Text("label:N"))
         place = {"align": "right", "dx": -2} if narrow else {"align": "left", "dx": 8}
         layers.append(halo(alt, text, baseline="middle", fontWeight=600, color=line.colour, **place))
     return alt.layer(*layers)

@@ -31,7 +31,8 @@ def print_price(console: Console, price: Price) -> None:
         What to print.
     """
     width = min(_WIDTH, console.width)
-    console.print(Text(words.answer(price), style="bold"), width=width)
+    if answer := words.answer(price):
+        console.print(Text(answer, style="bold"), width=width)
     console.print(Text(f"{words.plain(price.source)}. {words.basis(price)}", style="dim"), width=width)
     _print_doubt_count(console, price, width)
     _print_remedies(console, price.remedies, width)
@@ -79,7 +80,9 @@ def _print_remedies(console: Console, remedies: Sequence[Remedy], width: int) ->
     table = _grid(width - 2, 16, None)
     for one in remedies:
         known = words.interval(one.saves) if one.saves is not None else ""
-        number = Text(words.saves(one), style="green" if one.saves is not None else "dim")
+        number = Text(
+            words.saves(one), style="green" if one.saves is not None and one.saves.value > 0 else "dim"
+        )
         table.add_row(
             number.append(f"\n{known}", style="dim") if known else number,
             Text(words.plain(one.title), style="bold").append(

@@ -95,11 +95,13 @@ def amount(value: float, unit: str, like: float | None = None) -> str:
     """
     if unit == "share":
         value, like, unit = 100 * value, None if like is None else 100 * like, "%"
+    if unit == "correlation":
+        unit = ""
     if unit == "calls":
         return f"{value:,.0f} calls"
     digits = decimals(value if like is None else like)
     if unit.startswith("$"):
-        per = {"/h": " an hour", "/step": " a step"}.get(unit[1:], unit[1:])
+        per = {"/h": " an hour", "/day": " a day", "/step": " a step"}.get(unit[1:], unit[1:])
         return f"{'-' if value < 0 else ''}${abs(value):,.{max(2, digits)}f}{per}"
     return f"{value:,.{digits}f} {unit}".rstrip()
 
@@ -182,9 +184,10 @@ def sections(price: Price) -> list[Section]:
 
 
 def saves(remedy: Remedy) -> str:
-    """What a remedy saves, short: `12.3 s`, or that it is not known."""
+    """What a remedy saves, short: `12.3 s`, that it costs as much, or that it is not known."""
     if remedy.saves is not None:
-        return said(remedy.saves)
+        less = remedy.saves.value < 0
+        return f"{amount(-remedy.saves.value, remedy.saves.unit)} lost" if less else said(remedy.saves)
     return "not known" if remedy.refused else "no time"
 
 
@@ -287,14 +290,12 @@ def _causes(price: Price) -> list[Row]:
 
 
 _MONEY: Mapping[str, tuple[str, str]] = {
-    "per_hour": ("an hour", "accelerator and sandboxes together"),
-    "accelerator_per_hour": ("accelerator", "what an hour of it costs"),
-    "sandboxes_per_hour": ("sandboxes", "what an hour of them costs"),
-    "per_step": ("a step", "what one step costs"),
-    "idle_per_step": ("waiting, a step", "what is spent on waiting for rewards"),
-    "idle_share": ("waiting, share", "of the bill, spent while the accelerator waits"),
-    "idle_per_hour": ("waiting, an hour", "what an hour's waiting costs"),
-    "run": ("this run", "what the measured steps cost"),
+    "per_hour": ("the bill", "accelerators and sandboxes together"),
+    "per_step": ("a step", "its share of the bill"),
+    "per_1000": ("1,000 completions", "their share of the bill"),
+    "idle_share": ("for waiting", "of the bill, spent while the accelerator waits"),
+    "idle_per_hour": ("for waiting, hourly", "the same in dollars"),
+    "idle_per_day": ("for waiting, daily", "the same, if it goes on like this"),
 }
 
 

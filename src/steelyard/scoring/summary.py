@@ -40,6 +40,17 @@ class GroupLine(NamedTuple):
     highest: float | None
 
 
+class Rewards(NamedTuple):
+    """Every total, group after group: those of `ids[i]` are `values[starts[i]:starts[i + 1]]`.
+
+    One that is not scored is `nan`.
+    """
+
+    ids: Sequence[str | int]
+    starts: Sequence[int]
+    values: Sequence[float]
+
+
 class PartTimes(NamedTuple):
     """Service times of one part's attempts: each a duration of one call."""
 
@@ -73,6 +84,8 @@ class Summary:
         Groups without a gradient: too few votes for the scheme, or votes that all agree.
     groups
         Every group's line; of more than twenty groups the ten with the lowest mean.
+    rewards
+        Every total.
     length_deciles
         (longest completion of the decile in characters, rollouts, unscored) from short to long.
     times
@@ -101,6 +114,7 @@ class Summary:
     too_few_votes: int = 0
     no_spread: int = 0
     groups: Sequence[GroupLine] = ()
+    rewards: Rewards = field(default_factory=lambda: Rewards((), (0,), ()))
     length_deciles: Sequence[tuple[int, int, int]] = ()
     times: Sequence[PartTimes] = ()
     code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -177,6 +191,7 @@ class Counting:
         self._sums = array("d", bytes(8 * groups))
         self._lows = array("d", bytes(8 * groups))
         self._highs = array("d", bytes(8 * groups))
+        self._values = array("d", [math.nan]) * survey.starts[groups]
         self._unscored_lengths: Counter[int] = Counter()
         self._dead: set[int] = set()
 
@@ -196,6 +211,9 @@ class Counting:
             summary.integrities.update(vote.integrity for vote in votes if vote.integrity is not None)
         if len(votes) < len(totals):
             self._see_the_silent(one)
+        else:
+            start = self._survey.starts[one.group.ordinal]
+            self._values[start : start + len(values)] = array("d", values)
             if dead(totals):
                 self._dead.add(one.group.ordinal)
         if len(one.parts) > 1 or not REPRODUCED.isdisjoint(codes):
@@ -210,6 +228,9 @@ class Counting:
 
     def _see_the_silent(self, one: ScoredGroup) -> None:
         summary, lengths = self.summary, self._survey.lengths
+        start = self._survey.starts[one.group.ordinal]
+        for place, total in enumerate(one.totals):
+            self._values[start + place] = total.value if isinstance(total, Scored) else math.nan
         for rollout, total in zip(one.group.rollouts, one.totals, strict=True):
             if isinstance(total, Abstained):
                 summary.verdicts["abstained"] += 1
@@ -231,6 +252,7 @@ class Counting:
             voted = (line for line in self._lines() if line.mean is not None)
             shown = nsmallest(_HARDEST_SHOWN, voted, key=lambda line: line.mean or 0.0)
         summary.groups = shown
+        summary.rewards = Rewards(self._survey.group_ids, self._survey.starts, self._values)
         summary.value_sum = math.fsum(self._sums)
         summary.length_deciles = _deciles(Counter(self._survey.lengths), self._unscored_lengths)
         summary.times = [_times(ledger, run, name, place) for name, place in run.parts.items()]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +138,14 @@ def _work(record: dict[str, Any]) -> dict[str, Any]:
 
 def _step(file: Path, work: dict[str, Any]) -> Hashable:
     """The step by the folder, else by the episode; `None` if neither says it."""
-    for folder in file.parent.parts[::-1]:
-        if found := _STEP.fullmatch(folder):
-            return int(found[1])
-    step = work.get("step")
+    step = _of_folder(file.parent)
+    step = work.get("step") if step is None else step
     return step if type(step) is int else None
+
+
+@lru_cache(maxsize=64)
+def _of_folder(folder: Path) -> int | None:
+    return next((int(found[1]) for part in folder.parts[::-1] if (found := _STEP.fullmatch(part))), None)
 
 
 def _add_episode(gathered: table.Gathered, record: dict[str, Any], step: Hashable) -> int:

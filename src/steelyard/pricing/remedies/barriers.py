@@ -14,7 +14,7 @@ from steelyard.pricing.observed import MISSING, Floats, Ints
 from steelyard.pricing.remedies.ground import Ground, percent, refused
 from steelyard.pricing.simulate import trained_on_arrival
 from steelyard.pricing.values import Remedy
-from steelyard.pricing.waits import latest, numbered, total
+from steelyard.pricing.waits import latest, numbered, or_zero, total
 
 
 def groups(ground: Ground) -> Remedy:
@@ -23,8 +23,8 @@ def groups(ground: Ground) -> Remedy:
     training = ground.step_training_s
     if np.isnan(training).all():
         return refused("groups", title, "how long training takes is not known: pass --training SECONDS")
-    group, arrival, step = arrivals(ground)
-    if not len(group):
+    arrival, step = arrivals(ground)
+    if not len(arrival):
         return refused("groups", title, "no call says which group it judged")
     count = np.bincount(step, minlength=steps)
     each = training / np.maximum(count, 1)
@@ -43,21 +43,22 @@ def groups(ground: Ground) -> Remedy:
     )
 
 
-def arrivals(ground: Ground) -> tuple[Ints, Floats, Ints]:
-    """Groups, when each is in (seconds after the accelerator is free), and their steps.
+def arrivals(ground: Ground) -> tuple[Floats, Ints]:
+    """When each group is in, in seconds after the accelerator is free, and its step.
 
     A call that judged nobody knows which groups holds up all groups of its step.
     """
     steps, told = len(ground.observed.steps), ground.waits
-    of = np.full(len(told.end_s), MISSING, np.int64)
-    of[told.chain] = ground.observed.calls.group
-    end = np.maximum(told.end_s - ground.covered_s[told.step], 0.0)
+    of, end, at = told.told(ground.observed.calls.group), told.end_s, told.step
     known = of != MISSING
-    group, count = numbered(of[known])
+    held = np.zeros(steps)
+    if not known.all():
+        held = or_zero(latest(end[~known], at[~known], steps))
+        of, end, at = of[known], end[known], at[known]
+    group, count = numbered(of)
     step = np.zeros(count, np.int64)
-    step[group] = told.step[known]
-    held = np.nan_to_num(latest(end[~known], told.step[~known], steps))
-    return group, np.maximum(latest(end[known], group, count), held[step]), step
+    step[group] = at
+    return np.maximum(np.maximum(latest(end, group, count), held[step]) - ground.covered_s[step], 0.0), step
 
 
 def half(ground: Ground) -> Remedy:
@@ -88,7 +89,7 @@ def half(ground: Ground) -> Remedy:
         title,
         np.maximum(ground.waits.wait_s - ground.covered_s, 0.0) - halves,
         costs="a second barrier for as many completions; busy time, if half a batch needs more than half",
-        rests_on="every way to halve a step's groups; busy time linear in the batch, which flatters small ones",
+        rests_on="every way to halve a step's groups; busy time linear in the batch, which flatters a half",
     )
 
 
@@ -128,8 +129,8 @@ def double(ground: Ground) -> Remedy:
 
 def _barriers(ground: Ground) -> tuple[Floats, Ints]:
     """When each group of each step is in, and its step; where groups are not known, each chain."""
-    group, arrival, step = arrivals(ground)
-    if len(group):
+    arrival, step = arrivals(ground)
+    if len(arrival):
         return arrival, step
     told = ground.waits
     return np.maximum(told.end_s - ground.covered_s[told.step], 0.0), told.step

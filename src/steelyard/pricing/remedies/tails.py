@@ -37,8 +37,11 @@ MACHINERY: Final = frozenset({"lost", "never_started"})
 
 def targets(ground: Ground) -> list[float]:
     """Rates worth asking for: half of the present one, and the one at which half of the steps are hit."""
-    half = ground.rate / 2
-    below = barrier.knee(HALF, ground.batch) if ground.batch else half
+    half, chains = ground.rate / 2, len(np.unique(ground.waits.chain[ground.hit]))
+    if not chains:
+        return [half]
+    share = chains / len(ground.waits.step)  # of rollouts: retries are calls, and no rollouts
+    below = ground.rate * barrier.knee(HALF, ground.batch) / share
     return [half, below] if below < 0.8 * half else [half]
 
 
@@ -60,7 +63,7 @@ def tail(ground: Ground, rate: float) -> Remedy:
         _spared(ground, ground.hit, unit, 1 - rate / now),
         costs=f"mending what hangs; above the knee ({knee} if calls are independent) it buys next to nothing",
         rests_on=f"each {'prompt' if together else 'rollout'} that was cut is spared by chance, on its own; "
-        "then it takes as long as its step's longest call that finished"
+        "then each of its calls takes as long as its step's longest that finished"
         + ("; the calls of a prompt were cut together" if together else ""),
     )
 
@@ -110,9 +113,8 @@ def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float, *, queue: boo
 
 def _together(ground: Ground) -> bool:
     """Whether the calls of a prompt are cut together: an intra-prompt correlation of a half or more."""
-    told, calls = ground.waits, ground.observed.calls
-    of, hit = np.full(len(told.step), MISSING, np.int64), np.zeros(len(told.step), bool)
-    of[told.chain] = calls.group
+    told = ground.waits
+    of, hit = told.told(ground.observed.calls.group), np.zeros(len(told.step), bool)
     hit[told.chain[ground.hit]] = True
     known = of != MISSING
     if not (hit & known).any():

@@ -1,0 +1,276 @@
+"""`steelyard price`: its options, and what is done with them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steelyard.errors import RefusedError
+
+if TYPE_CHECKING:
+    from steelyard.pricing.values import Price
+
+_ALONE = ("median", "batch", "rho", "pass_rate", "attempts", "infrastructure", "spawn")
+_NEEDED = ("timeout", "median", "rate", "batch", "group")
+
+
+SourceArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[SOURCE]",
+        help="A ledger, the scored file beside it, a recorded run; or rollouts that TRL, verl or "
+        "verifiers wrote. Without one, numbers alone are priced.",
+    ),
+]
+RunOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Which run of a ledger.", show_default="last")
+]
+BusyOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Generation plus training of a step, where SOURCE lacks it."),
+]
+GenerationOption = Annotated[float | None, typer.Option(metavar="SECONDS", help="Of it, generation.")]
+TrainingOption = Annotated[float | None, typer.Option(metavar="SECONDS", help="Of it, training.")]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Where a reward is cut; with SOURCE: what if it were cut here."),
+]
+MedianOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Numbers alone: what a reward takes that is not cut."),
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of rewards that are cut, 0.01 for 1 %; with SOURCE: what if so many were.",
+    ),
+]
+BatchOption = Annotated[int | None, typer.Option(metavar="N", help="Numbers alone: completions per step.")]
+GroupOption = Annotated[
+    int | None, typer.Option(metavar="G", help="Completions per prompt; for TRL's files, too.")
+]
+RhoOption = Annotated[
+    float | None, typer.Option(metavar="R", help="Numbers alone: correlation of timeouts within a group.")
+]
+PassRateOption = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Numbers alone: share of the cut ones that would have passed."),
+]
+AttemptsOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Numbers alone: how often one that was cut is tried.")
+]
+InfrastructureOption = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Numbers alone: share of the cut ones that a second try would spare."),
+]
+SpawnOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Numbers alone: of the median, to start a sandbox."),
+]
+LimitOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Where the rewards of SOURCE were cut, if it does not say."),
+]
+WeightOption = Annotated[
+    list[float] | None,
+    typer.Option(metavar="W", help="TRL: `reward_weights`, one for each function. Repeatable."),
+]
+PhaseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=MEANING",
+        help="A recorded phase of yours that is `generation`, `training` or `reward`. Repeatable.",
+    ),
+]
+SkipOption = Annotated[
+    bool, typer.Option("--skip", help="Leave out rows that cannot be read, and count them.")
+]
+PlacesOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Rewards that are served at once, where SOURCE does not show it."),
+]
+DollarsOption = Annotated[
+    float | None, typer.Option(metavar="$/H", help="One accelerator, dollars per hour.")
+]
+AcceleratorsOption = Annotated[int, typer.Option(metavar="N", min=1, help="How many wait together.")]
+SandboxDollarsOption = Annotated[float, typer.Option(metavar="$/H", help="One sandbox, dollars per hour.")]
+SandboxesOption = Annotated[
+    int | None, typer.Option(metavar="N", help="How many are paid for.", show_default="the places")
+]
+ReportOption = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write it as a page, too.")]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.json", help="Write recorded spans as a Chrome trace (Perfetto)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Everything as one JSON document.")]
+
+
+def price(
+    source: SourceArgument = None,
+    *,
+    run: RunOption = None,
+    busy: BusyOption = None,
+    generation: GenerationOption = None,
+    training: TrainingOption = None,
+    timeout: TimeoutOption = None,
+    median: MedianOption = None,
+    rate: RateOption = None,
+    batch: BatchOption = None,
+    group: GroupOption = None,
+    rho: RhoOption = None,
+    pass_rate: PassRateOption = None,
+    attempts: AttemptsOption = None,
+    infrastructure: InfrastructureOption = None,
+    spawn: SpawnOption = None,
+    limit: LimitOption = None,
+    weight: WeightOption = None,
+    phase: PhaseOption = None,
+    skip: SkipOption = False,
+    places: PlacesOption = None,
+    dollars: DollarsOption = None,
+    accelerators: AcceleratorsOption = 1,
+    sandbox_dollars: SandboxDollarsOption = 0.0,
+    sandboxes: SandboxesOption = None,
+    report: ReportOption = None,
+    trace: TraceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a reward costs a training step: seconds, idle time, corrupted groups, dollars; and what to do.
+
+    Numbers alone: steelyard price --busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8
+    """
+    from steelyard.cli.words import console
+    from steelyard.pricing.money import Prices
+
+    given = {name: value for name, value in locals().items() if name != "console"}
+    if dollars is None and (sandbox_dollars or sandboxes is not None):
+        raise RefusedError(
+            "sandboxes are priced beside an accelerator",
+            where="--sandbox-dollars",
+            remedy="say --dollars, too",
+        )
+    paid = sandboxes if sandboxes is not None else places or batch or 0
+    prices = None if dollars is None else Prices(dollars, accelerators, sandbox_dollars, paid)
+    found = _of_numbers(given, prices) if source is None else _of_source(source, given, prices)
+    if report is not None:
+        from steelyard.report.page import write_page
+
+        write_page(report, found, None, title=f"The price of {found.source}")
+    if as_json:
+        typer.echo(as_document(found))
+        return
+    from steelyard.report.terminal import print_price
+
+    words = console()
+    print_price(words, found)
+    if report is not None:
+        words.print(f"\nreport: [bold]{report}[/]")
+    if trace is not None:
+        words.print(f"trace: [bold]{trace}[/]   open it in https://ui.perfetto.dev")
+
+
+def as_document(found: Price) -> str:
+    """Write a price as JSON: every field by its name, what is not known as null."""
+    import orjson
+
+    return orjson.dumps(_plain(found), option=orjson.OPT_INDENT_2).decode()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a price holds
+    from dataclasses import fields, is_dataclass
+    from enum import Enum
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain({field: getattr(value, field) for field in (one.name for one in fields(value))})
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _of_numbers(given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
+    from steelyard.pricing.given import KNEE
+    from steelyard.pricing.numbers import price_numbers
+
+    lacking = [name for name in _NEEDED if given[name] is None]
+    if lacking:
+        raise RefusedError(
+            f"numbers alone need {', '.join(f'--{name}' for name in lacking)}, too",
+            where="steelyard price",
+            remedy="name a ledger or another SOURCE, or say for example "
+            "--busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8",
+        )
+    for name in ("run", "limit", "weight", "phase", "trace", "places"):
+        if given[name]:
+            raise RefusedError("it is for a SOURCE", where=f"--{name}", remedy="name one, or leave it out")
+    return price_numbers(
+        timeout_s=given["timeout"],
+        median_s=given["median"],
+        rate=given["rate"],
+        batch=given["batch"],
+        group=given["group"],
+        busy_s=given["busy"],
+        generation_s=given["generation"],
+        training_s=given["training"],
+        rho=given["rho"] or 0.0,
+        pass_rate=given["pass_rate"],
+        attempts=given["attempts"] or 1,
+        infrastructure=given["infrastructure"],
+        spawn_s=given["spawn"],
+        knee_at=KNEE,
+        prices=prices,
+    )
+
+
+def _of_source(source: Path, given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
+    from steelyard.cli.sources import Asked, read
+    from steelyard.pricing.price import price_observed
+
+    for name in _ALONE:
+        if given[name] is not None:
+            raise RefusedError(
+                f"{source.name} says it",
+                where=f"--{name.replace('_', '-')}",
+                remedy="it is for numbers alone: leave it out",
+            )
+    found = read(
+        source,
+        Asked(
+            run=given["run"],
+            group=given["group"],
+            limit_s=given["limit"],
+            weights=tuple(given["weight"] or ()),
+            phases=dict(map(_phase, given["phase"] or ())),
+            skip=given["skip"],
+            trace=given["trace"],
+        ),
+    )
+    return price_observed(
+        found.observed,
+        busy_s=given["busy"],
+        generation_s=given["generation"],
+        training_s=given["training"],
+        prices=prices,
+        places=given["places"],
+        suspicions=found.suspicions,
+        timeout_s=given["timeout"],
+        rate=given["rate"],
+    )
+
+
+def _phase(pair: str) -> tuple[str, str]:
+    name, equals, meaning = pair.partition("=")
+    if not equals or not name or not meaning:
+        raise RefusedError(
+            f"{pair!r} is not NAME=MEANING", where="--phase", remedy="as in --phase rollout=generation"
+        )
+    return name, meaning

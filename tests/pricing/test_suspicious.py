@@ -1,0 +1,157 @@
+"""Zeros that look like failures: planted ones are counted exactly, clean runs are left alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planted import planted
+from steelyard.pricing.suspicious import at_limit, find_limit, suspicious
+
+
+def clean(seed, *, rows=2_000, group=8, sigma=0.5, right=0.5, digits=None, correlated=False):
+    """Rewards and times that have nothing to do with one another, or wrong answers that take longer."""
+    rng = np.random.default_rng(seed)
+    value = (rng.random(rows) < right).astype(float)
+    times = rng.lognormal(0.7, sigma, rows) * (1 + correlated * (1 - value) * rng.random(rows))
+    number = np.arange(rows) // group
+    return {
+        "value": value,
+        "service_s": times if digits is None else np.round(times, digits),
+        "step": number // 8,
+        "group": number,
+        "timeout": np.zeros(rows, bool),
+        "error": np.zeros(rows, bool),
+        "parts": {"code": value},
+    }
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=seeds,
+    right=st.floats(0.02, 0.98),
+    sigma=st.floats(0.01, 1.5),
+    digits=st.sampled_from([None, 0, 1, 3]),
+    correlated=st.booleans(),
+)
+def test_a_clean_run_raises_no_suspicion(seed, right, sigma, digits, correlated):
+    run = clean(seed, right=right, sigma=sigma, digits=digits, correlated=correlated)
+    assert suspicious(**run) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=seeds,
+    limit=st.sampled_from([4.0, 8.0, 30.0, 600.0]),
+    share=st.floats(0.02, 0.3),
+    late=st.sampled_from([0.0, 1e-4, 3e-3]),
+    strays=st.integers(0, 2),
+)
+def test_zeros_at_a_limit_that_nobody_told_are_found_and_counted(seed, limit, share, late, strays):
+    rng = np.random.default_rng(seed)
+    run = clean(seed, sigma=0.2)
+    cut = (rng.random(2_000) < share) | (run["service_s"] >= 0.95 * limit)
+    run["value"][cut] = 0.0
+    run["service_s"][cut] = limit * (1 + late * rng.random(cut.sum()))
+    run["service_s"][np.flatnonzero(cut)[:strays]] = limit * 1.7  # a kill that hung
+    zeros = int((run["value"] == 0).sum())
+    found = {one.kind: one for one in suspicious(**run)}
+    assert found.keys() == {"timeout"}
+    assert (found["timeout"].seen, found["timeout"].of) == (int(cut.sum()), zeros)
+    assert find_limit(run["value"], run["service_s"]) == pytest.approx(limit, rel=late or 1e-12)
+
+
+def test_the_sentence_counts():
+    run = clean(1, rows=800)
+    run["value"][:] = 1.0
+    run["value"][:412] = 0.0
+    run["service_s"][:] = np.minimum(run["service_s"], 20.0)
+    run["service_s"][:37] = 30.0
+    found = suspicious(run["value"], service_s=run["service_s"], limit_s=30.0)
+    assert [one.says for one in found] == ["37 of these 412 zeros sit at the timeout (30 s)."]
+
+
+def test_a_limit_of_its_own_for_each_row_counts():
+    value = np.zeros(6)
+    limits = np.array([10.0, 10.0, 20.0, 20.0, np.nan, 20.0])
+    found = suspicious(value, service_s=np.array([10.0, 9.0, 20.1, 15.0, 99.0, np.nan]), limit_s=limits)
+    assert [(one.kind, one.seen, one.of) for one in found] == [("timeout", 2, 6)]
+    assert not at_limit(np.array([np.nan]), 1.0).any()
+
+
+def test_right_answers_at_the_limit_mean_that_it_is_none():
+    run = clean(2)
+    run["service_s"][:200] = 30.0
+    assert find_limit(run["value"], run["service_s"]) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, timeouts=st.integers(0, 40), errors=st.integers(0, 40))
+def test_flags_and_errors_of_zeros_are_counted_and_those_of_numbers_are_not(seed, timeouts, errors):
+    run = clean(seed)
+    zeros, ones = np.flatnonzero(run["value"] == 0), np.flatnonzero(run["value"] == 1)
+    run["timeout"][zeros[:timeouts]] = True
+    run["error"][zeros[-errors:] if errors else []] = True
+    run["timeout"][ones[:5]] = run["error"][ones[:5]] = True
+    expected = [(kind, n, len(zeros)) for kind, n in (("flagged", timeouts), ("error", errors)) if n]
+    assert [(one.kind, one.seen, one.of) for one in suspicious(**run)] == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, at=st.integers(3, 28), long=st.integers(1, 3))
+def test_steps_in_which_no_group_got_anything_are_counted(seed, at, long):
+    run = clean(seed)
+    lost = (run["step"] >= at) & (run["step"] < at + long)
+    run["value"][lost] = 0.0
+    found = suspicious(**run)
+    assert [(one.kind, one.seen) for one in found] == [("step", int(lost.sum()))]
+    assert ("1 step " if long == 1 else f"{long} steps ") in found[0].says
+
+
+def test_hard_prompts_and_the_start_of_training_are_no_outage():
+    run = clean(3, right=0.05)
+    run["value"][run["step"] < 5] = 0.0  # nothing was right yet
+    assert suspicious(run["value"], step=run["step"], group=run["group"]) == []
+    rng = np.random.default_rng(0)
+    hard = np.repeat(rng.random(250) < 0.7, 8)  # most groups get nothing, by their prompt
+    run["value"][hard] = 0.0
+    assert suspicious(run["value"], step=run["step"], group=run["group"]) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, lost=st.integers(0, 50))
+def test_a_part_that_is_missing_within_a_group_is_counted_and_one_that_does_not_apply_is_not(seed, lost):
+    run = clean(seed)
+    code, form = run["value"].copy(), np.ones(2_000)
+    code[run["group"] % 3 == 0] = np.nan  # no code is asked for there
+    asked = np.flatnonzero(np.isfinite(code) & (np.arange(2_000) % 8 < 4))
+    code[np.random.default_rng(seed).permutation(asked)[:lost]] = np.nan
+    value = np.nan_to_num(code) + form
+    found = suspicious(value, group=run["group"], parts={"code": code, "form": form})
+    assert [(one.kind, one.seen, one.of) for one in found] == ([("part", lost, 2_000)] if lost else [])
+
+
+def test_planted_runs_are_recovered_and_those_that_leave_failures_unscored_are_clean():
+    run = planted(rate=0.02, zeroed=True)
+    cut = int(run.calls.censored.sum())
+    found = suspicious(
+        run.rows.value, step=run.rows.step, group=run.rows.group, service_s=run.calls.service_s
+    )
+    assert [(one.kind, one.seen) for one in found] == [("timeout", cut)]
+    run = planted(rate=0.02, zeroed=False)
+    assert not suspicious(
+        run.rows.value, step=run.rows.step, group=run.rows.group, service_s=run.calls.service_s
+    )
+
+
+def test_nothing_and_a_few_are_read():
+    empty = np.zeros(0)
+    none = np.zeros(0, np.int64)
+    assert suspicious(empty, step=none, group=none, service_s=empty, parts={"code": empty}) == []
+    assert suspicious(np.zeros(3), service_s=np.full(3, 30.0)) == []
+    assert suspicious(np.zeros(1), limit_s=30.0, service_s=np.full(1, 30.0))[0].says.startswith(
+        "the only zero sits"
+    )

@@ -1,0 +1,104 @@
+"""The page in a real browser, which has no network and would say if it were asked for one."""
+
+import pytest
+from browser import launched
+from priced import HOSTILE, priced, scored
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("report")]
+
+FIGURES = ["timeline", "barrier", "survival", "knee", "groups", "histogram"]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """One page whose every text of a run is hostile, and one of a long run."""
+    from steelyard.report.page import write_page
+
+    folder = tmp_path_factory.mktemp("pages")
+    write_page(folder / "hostile.html", priced(text=HOSTILE), scored(text=HOSTILE), title=HOSTILE)
+    write_page(folder / "long.html", priced(steps=400), scored(groups=200), title="long")
+    return folder
+
+
+def lines_of(page, selector):
+    return page.js(f"document.querySelectorAll({selector!r}).length")
+
+
+def test_a_page_of_hostile_texts_is_drawn_without_a_network_a_complaint_or_a_scroll(pages, tmp_path):
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / "hostile.html")
+        for width in (1600, 400, 1600):
+            page.show(width=width)
+            page.drawn(width)
+            assert page.js("document.documentElement.scrollWidth <= innerWidth"), width
+            for figure in FIGURES:
+                box = f"[data-figure={figure}] svg"
+                assert lines_of(page, f"{box} .mark-group path, {box} .mark-rule line") > 3, (figure, width)
+                wide = page.js(f"document.querySelector('{box}').getBoundingClientRect().width")
+                assert 0.55 * width * (0.5 if width == 1600 else 1) < wide <= width, (figure, width)
+        hovered = page.js(
+            "(() => { const bar = document.querySelector('[data-figure=timeline] .mark-rect path');"
+            "const { left, top, width, height } = bar.getBoundingClientRect();"
+            "return [left + width / 2, top + height / 2, scrollY]; })()"
+        )
+        page.js(f"scrollTo(0, {hovered[1]} - 300)")
+        y = hovered[1] - page.js("scrollY")
+        page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=hovered[0], y=y)
+        page.wait("document.querySelector('#vg-tooltip-element.visible')?.innerText.includes('onerror')")
+        assert lines_of(page, "img") == 0
+        assert lines_of(page, "script") == 3  # the data, Vega, ours
+        assert page.asked_for() == [page.url]
+        assert page.complaints() == []
+
+
+def test_colours_follow_the_scheme_without_drawing_anew_and_paper_is_light(pages, tmp_path):
+    colour = "getComputedStyle(document.querySelector('[data-figure=timeline] .mark-rect path')).fill"
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / "long.html")
+        page.drawn(1600)
+        seen = {}
+        page.js("document.querySelector('[data-figure=timeline] svg').id = 'first'")
+        for dark in (False, True):
+            page.show(width=1600, dark=dark)
+            seen[dark] = (page.js(colour), page.js(ground))
+        page.show(width=1600, dark=True, media="print")
+        assert seen[False][0] != seen[True][0]
+        assert seen[False][1] == "rgb(246, 247, 249)"
+        assert seen[True][1] == "rgb(15, 19, 25)"
+        assert page.js(colour) == seen[False][0]
+        assert page.js(ground) == "rgb(255, 255, 255)"
+        assert page.js("[...document.querySelectorAll('summary')].every(one => !one.offsetParent)")
+        paper = page.pdf()
+        assert paper.startswith(b"%PDF")
+        assert len(paper) > 50_000
+        assert lines_of(page, "#first") == 1
+        assert page.complaints() == []
+
+
+def test_a_long_run_stays_below_three_megabytes(pages):
+    assert 900_000 < (pages / "long.html").stat().st_size < 3_000_000
+
+
+def test_each_picture_has_words_and_a_table_for_who_does_not_see_it(pages, tmp_path):
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / "long.html", width=400)
+        page.drawn(400)
+        boxes = "[...document.querySelectorAll('[data-figure]')]"
+        assert page.js(f"{boxes}.map(box => box.dataset.figure)") == FIGURES
+        assert page.js(f"{boxes}.every(box => box.role === 'img' && box.ariaLabel.length > 40)")
+        rows = page.js(f"{boxes}.map(box => box.parentElement.querySelectorAll('details tbody tr').length)")
+        assert rows[0] == rows[1] == 400
+        assert min(rows) > 1
+        assert page.js("document.title") == "long"
+        assert page.js("document.documentElement.lang") == "en"
+        assert page.js("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_browser_that_is_watched_tells_of_a_network_and_of_a_complaint(tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text("<!DOCTYPE html><img src='http://steelyard.invalid/x.png'><script>undefined.x</script>")
+    with launched(tmp_path) as browser:
+        page = browser.open(bad)
+        assert "http://steelyard.invalid/x.png" in page.asked_for()
+        assert any("TypeError" in one for one in page.complaints())

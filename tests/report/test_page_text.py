@@ -1,0 +1,121 @@
+"""What stands in the file: nothing that loads, nothing that runs but what its policy names."""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+from priced import HOSTILE, bare, priced, scored
+
+from steelyard.errors import RefusedError
+from steelyard.report import figures, page
+from steelyard.report.page import write_page
+
+report = pytest.mark.needs("report")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """A word in place of Vega, which is a megabyte; the browser's tests have it."""
+    monkeypatch.setattr(page, "_vega", lambda where: "vega")
+
+
+class Read(HTMLParser):
+    """Tags with their attributes, scripts and texts as a browser has them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.said = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        within = self.tags[-1] if self.tags else ("", {})
+        if within[0] == "script" and "type" not in within[1]:
+            self.scripts.append(data)
+        self.said.append(data)
+
+
+def written(folder, price, run, title="a page"):
+    path = folder / "page.html"
+    write_page(path, price, run, title=title)
+    return path.read_text(encoding="utf-8")
+
+
+@report
+def test_hostile_texts_make_no_tag_and_only_scripts_named_by_their_digest_may_run(tmp_path):
+    plain = Read(written(tmp_path, priced(), scored()))
+    text = written(tmp_path, priced(text=HOSTILE), scored(text=HOSTILE), HOSTILE)
+    read = Read(text)
+    assert [tag for tag, _ in read.tags] == [tag for tag, _ in plain.tags]
+    policy = next(attrs["content"] for _, attrs in read.tags if "http-equiv" in attrs)
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    digests = [
+        f"'sha256-{b64encode(sha256(one.encode()).digest()).decode()}'" for one in read.scripts if one.strip()
+    ]
+    assert re.findall(r"'sha256-[^']+'", policy) == digests
+    assert len(digests) == 2
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for _, attrs in read.tags:
+        assert not [name for name in attrs if name.startswith("on")]
+        assert attrs.get("href", "#").startswith(("#", "data:"))
+        assert "src" not in attrs
+
+
+@report
+def test_everything_that_a_price_says_is_on_the_page(tmp_path):
+    price, run = priced(), scored()
+    said = " ".join(" ".join(Read(written(tmp_path, price, run)).said).split())
+    for doubt in price.doubts:
+        assert doubt.says in said
+        assert doubt.remedy in said
+    for remedy in price.remedies:
+        assert remedy.title in said
+        assert remedy.costs in said
+        assert (remedy.refused or "") in said
+    assert all(note in said for note in price.notes)
+    assert all(one.says in said for one in price.suspicions)
+    assert all(call.reason in said for call in run.failing)
+    assert f"{run.zero_variance} of the groups teach nothing" in said
+
+
+@report
+def test_a_price_of_which_little_is_known_is_a_page_without_a_script(tmp_path):
+    text = written(tmp_path, bare(), None)
+    assert "A step waits" in text
+    assert "script-src 'none'" in text
+    assert "<h2" in text
+    assert "None" not in re.sub(r"'none'", "", text)
+    assert "nan" not in re.findall(r"[a-z]+", text)
+
+
+@report
+@pytest.mark.parametrize("graded", [True, False])
+def test_a_run_of_one_group_and_a_run_of_equal_rewards_are_drawn(tmp_path, graded):
+    assert "data-figure" in written(tmp_path, None, scored(groups=1, graded=graded))
+
+
+def test_without_altair_the_page_is_refused_and_says_what_to_install(tmp_path, monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(figures, "import_module", absent)
+    with pytest.raises(RefusedError, match=r"pip install 'steelyard\[report\]'"):
+        write_page(tmp_path / "page.html", bare(), None, title="a page")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_of_nothing_is_refused(tmp_path):
+    with pytest.raises(RefusedError, match="neither"):
+        write_page(tmp_path / "page.html", None, None, title="a page")
+
+
+@report
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(RefusedError, match=r"absent.page\.html"):
+        write_page(tmp_path / "absent" / "page.html", bare(), None, title="a page")
