@@ -2,8 +2,8 @@
 
     python bench/price.py [STEPS BATCH]...
 
-Each size runs in a process of its own; its ledger is made here, with attempts whose clocks are planted. Growth is linear
-where microseconds per call stay the same.
+Each size runs in a process of its own; its ledger is made here, with attempts whose clocks are planted.
+Growth is linear where microseconds per call stay the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def fill(path: Path, steps: int, batch: int) -> None:
             for at in range(0, batch, 8):
                 ordinal = (first + at) // 8
                 rollouts = [
-                    Rollout(first + at + i, "p", "c", {}, (ordinal, i), first + at + i, "row") for i in range(8)
+                    Rollout(first + at + i, "p", "c", {}, (ordinal, i), first + at + i, "row")
+                    for i in range(8)
                 ]
                 groups.append(Group(ordinal, ordinal, rollouts))
             ledger.enter(run, groups, steps={group.ordinal: str(step) for group in groups})

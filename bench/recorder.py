@@ -19,7 +19,7 @@ from steelyard.measure import Steps
 
 ROUNDS, EVENTS = 100, 4_000
 LIMIT_NS = 2_000
-"""What an event may cost."""
+"""What the recorder may take of an event."""
 
 
 class Nothing:
@@ -84,8 +84,8 @@ def main():
                 work.__name__[:-1], f"{threads}", f"{cost:.0f}", f"{empty:.0f}", f"{cost - empty:.0f}"
             )
     Console(width=100).print(table)
-    dearest = max(least.values())
-    print(f"the dearest event costs {dearest:.0f} ns; the limit is {LIMIT_NS} ns")
+    dearest = max(least[work, threads] - least[nothing, threads] for work, threads in kinds)
+    print(f"the recorder takes at most {dearest:.0f} ns of an event; the limit is {LIMIT_NS} ns")
     return int(dearest >= LIMIT_NS)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -24,9 +25,13 @@ def test_verl_groups_by_sample_wherever_its_rows_stand(tmp_path, uid):
     observed = read.observed
     assert list(observed.steps.labels) == [str(step) for step in range(1, 13)]
     assert np.bincount(observed.rows.group).tolist() == [8] * 48
-    assert observed.rows.value.sum() == sum(row["score"] for its in rows.values() for row in its)
-    for group in range(48):
-        assert len(set(observed.rows.step[observed.rows.group == group])) == 1
+    for step, its in rows.items():
+        by_sample = Counter()
+        for row in its:
+            by_sample[row["input"]] += row["score"]
+        mine = observed.rows.step == step - 1
+        sums = np.bincount(observed.rows.group[mine], weights=observed.rows.value[mine])
+        assert sorted(sums[-4:]) == sorted(by_sample.values())
     assert np.isnan(observed.calls.service_s).all()
     assert any("verl records no time" in one for one in observed.lacks)
     assert read.suspicions == []
@@ -45,6 +50,7 @@ def test_verl_says_which_zeros_were_marked_as_failures(tmp_path):
     read = read_foreign(write_lines(tmp_path / "1.jsonl", rows))
     assert [(one.kind, one.seen) for one in read.suspicions] == [("flagged", 4), ("error", 2)]
     assert read.observed.rows.failed.sum() == 6
+    assert read.observed.causes == ["wall"]
     assert read.observed.calls.censored.sum() == 4
     assert {read.observed.causes[at] for at in read.observed.calls.cause[read.observed.calls.censored]} == {
         "wall"
@@ -85,10 +91,13 @@ def test_verl_finds_the_timeout_that_our_times_show(tmp_path):
 def test_verl_keeps_a_number_that_was_trained_on_though_ours_said_unscored(tmp_path):
     rows = verl_rows(np.random.default_rng(4), 1, samples=1, group=4)
     for at, row in enumerate(rows):
-        row.update({"score": 1.0, "steelyard/verdict": "unscored" if at == 0 else "scored"})
-    observed = read_foreign(write_lines(tmp_path / "1.jsonl", rows)).observed
-    assert observed.rows.verdict.tolist() == [SCORED] * 4
-    assert observed.rows.failed.tolist() == [True, False, False, False]
+        row.update({"score": 1.0 if at else 0.0, "steelyard/verdict": "unscored" if at < 2 else "scored"})
+    path = tmp_path / "1.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = read_foreign(path)
+    assert read.observed.rows.verdict.tolist() == [SCORED] * 4
+    assert read.observed.rows.failed.tolist() == [True, True, False, False]
+    assert [(one.kind, one.seen, one.of) for one in read.suspicions] == [("error", 1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -228,14 +228,14 @@ def test_numbers_of_rows_show_stale_columns_that_times_cannot(tmp_path):
     for step in (1, 2):
         own = {
             "steelyard__row": [f"{step}.{at}" for at in range(16)],
-            "steelyard__verdict": ["abstained"] * 16,
+            "steelyard__verdict": ["unscored"] * 16,
             "steelyard__service_s": [1.0] * 16,
         }
         prompts, completions, right = trl_batch(rng, step, groups=2, group=8)
         run.generate(prompts, completions, {"code": right}, **(own if step == 1 else {}))
         run.log(step)
     rows = read_foreign(tmp_path).observed.rows
-    assert (rows.verdict == np.repeat([ABSTAINED, SCORED], 16)).all()
+    assert (rows.failed == np.repeat([True, False], 16)).all()
 
 
 def test_marks_that_repeat_are_stale_and_those_that_do_not_are_believed(tmp_path):

@@ -188,6 +188,24 @@ def test_a_middling_reward_is_pushed_the_opposite_way_by_a_failure_scored_zero()
     assert (found.changed.tolist(), found.reversed.tolist()) == ([4], [1])
 
 
+def test_totals_that_differ_by_rounding_are_equal():
+    value = np.array([0.1 + 0.2, 0.3, 0.3, 0.3])
+    assert not advantages(value, np.ones(4, bool), np.zeros(4, np.int64)).any()
+    assert by_group.grpo_population([Scored(one) for one in value]).why == "no_spread"
+
+
+def test_a_reward_at_the_mean_of_its_group_has_no_sign():
+    values = [0.1, 0.2, 0.3]
+    clean = advantages(np.array(values), np.ones(3, bool), np.zeros(3, np.int64))
+    assert 0 < clean[1] < 1e-9, "not the rounding that this is about"
+    assert corruption(rows([*values, 0.0], failed=[3]), 1).changed.tolist() == [2]
+
+
+def test_one_vote_is_too_few_to_learn_from():
+    found = corruption(rows([1.0, 0.0, 0.0, 0.0], failed=[1, 2, 3]), 1)
+    assert (found.voting.tolist(), found.thin.tolist(), found.dead.tolist()) == ([1], [1], [0])
+
+
 def test_a_group_that_fails_as_one_is_dead_and_not_corrupted():
     found = corruption(rows([0.0] * 8, failed=range(8)), 1)
     assert (found.hit.tolist(), found.dead.tolist(), found.corrupted.tolist(), found.thin.tolist()) == (

@@ -129,6 +129,8 @@ def test_retries_multiply_the_constant():
     price = priced(timeout_s=15, attempts=4, rate=0.05)
     assert price.idle_hit.value == pytest.approx(60 / (24.51 + 60))
     assert remedy(price, "timeout", "cut once at 15 s, not 4 times (60 s)").saves.value > 40
+    lower = remedy(price, "timeout", "from 15 s to 6 s").saves.value
+    assert lower == pytest.approx(4 * (15 - 6) * price.hit.value)
 
 
 def test_hedging_repairs_what_is_the_infrastructures():
@@ -147,6 +149,8 @@ def test_a_pool_is_told_with_its_price():
     assert price.money["idle_per_day"].value == pytest.approx(24 * 3.95 * price.idle.value)
     assert found.dollars.value == pytest.approx(0.44 * 1000 / 3600 * 3.95)
     assert not priced().money
+    hit = priced(spawn_s=0.22)
+    assert remedy(hit, "pool").saves.value == pytest.approx(0.22 * (1 - hit.hit.value))
 
 
 def test_leaving_failures_out_saves_no_time_and_has_its_price_in_votes():

@@ -88,6 +88,22 @@ def test_right_answers_at_the_limit_mean_that_it_is_none():
     assert find_limit(run["value"], run["service_s"]) is None
 
 
+def test_a_pile_of_zeros_is_no_limit_where_nearly_everything_is_zero():
+    run = clean(4, right=0.01)
+    slow = np.flatnonzero(run["value"] == 0)[:30]
+    run["service_s"][slow] = 30.0
+    assert find_limit(run["value"], run["service_s"]) is None
+
+
+def test_wrong_answers_just_below_a_limit_are_not_counted_with_those_at_it():
+    run = clean(5, sigma=0.2)
+    wrong = np.flatnonzero(run["value"] == 0)
+    run["service_s"][wrong[:60]] = 30.0 + 0.01 * np.random.default_rng(5).random(60)
+    run["service_s"][wrong[60:62]] = 29.8, 29.9
+    found = suspicious(run["value"], service_s=run["service_s"])
+    assert [(one.kind, one.seen) for one in found] == [("timeout", 60)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=seeds, timeouts=st.integers(0, 40), errors=st.integers(0, 40))
 def test_flags_and_errors_of_zeros_are_counted_and_those_of_numbers_are_not(seed, timeouts, errors):

@@ -197,6 +197,22 @@ def bare() -> Price:
     return Price("numbers", "from numbers alone", 128, 8, measured=False, wait=wait)
 
 
+def sparse() -> Price:
+    """A price of rewards alone, of two steps, without a timeout and without a cut call."""
+    return Price(
+        "rewards",
+        "n = 2 steps (16 calls)",
+        8,
+        4,
+        measured=True,
+        wait=Estimate(2.0, "s"),
+        observed=Estimate(2.0, "s"),
+        survival=Curve([0.5, 1.0, 2.0], [0.5, 0.25, 0.0]),
+        knee_curve=Curve([0.0, 1e-4, 1e-2], [2.0, 2.1, 4.0], marks=[0.0]),
+        by_step=[StepLine(label, None, 2.0, None, None, 2.0, 0, 8) for label in ("a", "a")],
+    )
+
+
 def scored(*, groups: int = 120, text: str = "", graded: bool = True, seed: int = 3) -> ScoredRun:
     """A scored run with groups of 8, some all right, some all wrong, some with unscored members."""
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import pytest
 from browser import launched
-from priced import HOSTILE, priced, scored
+from priced import HOSTILE, priced, scored, sparse
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("report")]
 
@@ -17,6 +17,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     write_page(folder / "hostile.html", priced(text=HOSTILE), scored(text=HOSTILE), title=HOSTILE)
     write_page(folder / "long.html", priced(steps=400), scored(groups=200), title="long")
+    write_page(folder / "sparse.html", sparse(), scored(groups=1, graded=False), title="sparse")
     return folder
 
 
@@ -93,6 +94,14 @@ def test_each_picture_has_words_and_a_table_for_who_does_not_see_it(pages, tmp_p
         assert page.js("document.title") == "long"
         assert page.js("document.documentElement.lang") == "en"
         assert page.js("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_price_without_timeout_cuts_and_busy_time_is_drawn_without_a_complaint(pages, tmp_path):
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / "sparse.html")
+        page.drawn(1600)
+        assert page.js("[...document.querySelectorAll('[data-figure] svg')].length") == len(FIGURES)
+        assert page.complaints() == []
 
 
 def test_a_browser_that_is_watched_tells_of_a_network_and_of_a_complaint(tmp_path):

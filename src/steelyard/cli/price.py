@@ -94,10 +94,12 @@ PlacesOption = Annotated[
     typer.Option(metavar="N", help="Rewards that are served at once, where SOURCE does not show it."),
 ]
 DollarsOption = Annotated[
-    float | None, typer.Option(metavar="$/H", help="One accelerator, dollars per hour.")
+    float | None, typer.Option(metavar="$/H", min=0.0, help="One accelerator, dollars per hour.")
 ]
 AcceleratorsOption = Annotated[int, typer.Option(metavar="N", min=1, help="How many wait together.")]
-SandboxDollarsOption = Annotated[float, typer.Option(metavar="$/H", help="One sandbox, dollars per hour.")]
+SandboxDollarsOption = Annotated[
+    float, typer.Option(metavar="$/H", min=0.0, help="One sandbox, dollars per hour.")
+]
 SandboxesOption = Annotated[
     int | None, typer.Option(metavar="N", help="How many are paid for.", show_default="the places")
 ]
@@ -143,10 +145,9 @@ def price(
 
     Numbers alone: steelyard price --busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8
     """
-    from steelyard.cli.words import console
+    given = dict(locals())
     from steelyard.pricing.money import Prices
 
-    given = {name: value for name, value in locals().items() if name != "console"}
     if dollars is None and (sandbox_dollars or sandboxes is not None):
         raise RefusedError(
             "sandboxes are priced beside an accelerator",
@@ -162,15 +163,20 @@ def price(
         write_page(report, found, None, title=f"The price of {found.source}")
     if as_json:
         typer.echo(as_document(found))
-        return
+    else:
+        _print(found, report, trace)
+
+
+def _print(found: Price, report: Path | None, trace: Path | None) -> None:
+    from steelyard.cli.words import console, plain
     from steelyard.report.terminal import print_price
 
     words = console()
     print_price(words, found)
     if report is not None:
-        words.print(f"\nreport: [bold]{report}[/]")
+        words.print(f"\nreport: [bold]{plain(str(report))}[/]")
     if trace is not None:
-        words.print(f"trace: [bold]{trace}[/]   open it in https://ui.perfetto.dev")
+        words.print(f"trace: [bold]{plain(str(trace))}[/]   (open it in Perfetto)")
 
 
 def as_document(found: Price) -> str:

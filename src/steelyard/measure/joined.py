@@ -60,47 +60,49 @@ def of_spans(
         As `timeline`.
     """
     line = timeline(spans, phases=phases, coverage=coverage)
-    calls = [span for span in spans if span.phase == CALL]
-    step = np.searchsorted(line.step, np.array([span.step for span in calls], np.int64))
-    group = _numbered([MISSING if span.group is None else (span.step, span.group) for span in calls])
-    row = _numbered(
-        [
-            at if span.group is None or span.member is None else (span.step, span.group, span.member)
-            for at, span in enumerate(calls)
-        ]
-    )
-    causes = sorted({span.cut_by for span in calls if span.cut_by is not None})
-    number: dict[str | None, int] = {word: at for at, word in enumerate(causes)}
-    cut = np.array([span.cut_by is not None for span in calls], np.bool_)
-    start = np.array([span.start for span in calls], float)
-    value = np.array([np.nan if span.value is None else span.value for span in calls], float)
-    nothing = blank(len(calls))
-    table = Calls(
-        step=step,
-        group=group,
-        row=row,
-        part=np.zeros(len(calls), np.int64),
-        service_s=np.array([span.end for span in calls], float) - start,
-        censored=cut,
-        cause=np.array([number.get(span.cut_by, MISSING) for span in calls], np.int64),
-        queued_s=_queued(spans, calls),
-        began_s=start,
-        spawn_s=nothing,
-        cpu_s=nothing,
-        passed=~cut & (value > np.nanmin(value) if np.isfinite(value).any() else np.zeros(len(calls), bool)),
-    )
+    made = [span for span in spans if span.phase == CALL]
+    value = np.array([np.nan if span.value is None else span.value for span in made], float)
+    causes = sorted({span.cut_by for span in made if span.cut_by is not None})
+    calls = _calls(made, value, np.searchsorted(line.step, [span.step for span in made]), causes)
+    lacks = "how long single calls take: record them with steps.call(group=..., member=...)"
     return Observed(
         source,
-        table,
-        _rows(step, group, row, value, cut),
+        replace(calls, queued_s=_queued(spans, made)),
+        _rows(calls, value),
         _steps(line),
         ["reward"],
         causes,
         stepped=True,
-        says=[SAYS, *(["service time and end of every call"] if calls else [])],
-        lacks=[]
-        if calls
-        else ["how long single calls take: record them with steps.call(group=..., member=...)"],
+        says=[SAYS, *(["service time and end of every call"] if made else [])],
+        lacks=[] if made else [lacks],
+    )
+
+
+def _calls(made: Sequence[Span], value: Floats, step: Ints, causes: Sequence[str]) -> Calls:
+    """Calls as they were recorded, their queues apart."""
+    names = [MISSING if span.group is None else (span.step, span.group) for span in made]
+    rows = [
+        at if span.group is None or span.member is None else (span.step, span.group, span.member)
+        for at, span in enumerate(made)
+    ]
+    number: dict[str | None, int] = {word: at for at, word in enumerate(causes)}
+    cut = np.array([span.cut_by is not None for span in made], np.bool_)
+    start = np.array([span.start for span in made], float)
+    lowest = value.min(initial=np.inf, where=np.isfinite(value))
+    nothing = blank(len(made))
+    return Calls(
+        step=step.astype(np.int64),
+        group=_numbered(names),
+        row=_numbered(rows),
+        part=np.zeros(len(made), np.int64),
+        service_s=np.array([span.end for span in made], float) - start,
+        censored=cut,
+        cause=np.array([number.get(span.cut_by, MISSING) for span in made], np.int64),
+        queued_s=nothing,
+        began_s=start,
+        spawn_s=nothing,
+        cpu_s=nothing,
+        passed=~cut & (value > lowest),
     )
 
 
@@ -137,7 +139,7 @@ def joined(
         numbers[place[calls.step[told]]],
         calls.began_s[told],
         calls.began_s[told] + calls.service_s[told],
-        np.nan_to_num(calls.queued_s[told]),
+        calls.queued_s[told],
     )
     seen = _steps(timeline(spans, phases=phases, coverage=coverage, calls=times if len(told) else None))
     found = place != MISSING
@@ -223,19 +225,17 @@ def _queued(spans: Sequence[Span], calls: Sequence[Span]) -> Floats:
     return np.array([waited.get(key, np.nan) for key in keys], float)
 
 
-def _rows(
-    step: Ints, group: Ints, row: Ints, value: Floats, cut: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Rows:
+def _rows(calls: Calls, value: Floats) -> Rows:
     """The rollouts, if their rewards were told: the last call of each counts."""
     if not np.isfinite(value).any():
         nothing = np.zeros(0, np.int64)
         return Rows(nothing, nothing, blank(0), nothing, np.zeros(0, np.bool_))
-    last = np.full(int(row.max()) + 1, MISSING, np.int64)
-    last[row] = np.arange(len(row))
+    last = np.full(int(calls.row.max()) + 1, MISSING, np.int64)
+    last[calls.row] = np.arange(len(calls))
     last = last[last != MISSING]
     told = np.isfinite(value[last])
     verdict = np.where(told, SCORED, UNSCORED)
-    return Rows(step[last], group[last], value[last], verdict, told & cut[last])
+    return Rows(calls.step[last], calls.group[last], value[last], verdict, told & calls.censored[last])
 
 
 def _numbered(keys: Sequence[Hashable]) -> Ints:

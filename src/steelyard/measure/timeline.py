@@ -170,11 +170,7 @@ def timeline(
     reward = union(joined(table.of(REWARD, numbers), tally.under_way(numbers)))
     start, end = _walls(numbers, table, tally)
     count = len(numbers)
-    everywhere = union(busy._replace(key=np.zeros_like(busy.key)))
-    lengths = reward.end - reward.start
-    alone = np.clip(lengths - Covered(everywhere).within(reward.start, reward.end), 0.0, lengths)
     known = union(joined(busy, reward).within(start, end)).lengths(count)
-    measured = len(busy.key) > 0 and len(reward.key) > 0
     return Timeline(
         step=numbers,
         start=start,
@@ -183,7 +179,7 @@ def timeline(
         training_s=_or_blank(training, count),
         busy_s=_or_blank(busy, count),
         reward_s=_or_blank(reward, count),
-        exposed_s=summed(reward.key, alone, count) if measured else blank(count),
+        exposed_s=_exposed(reward, busy, count),
         other_s=np.maximum(end - start - known, 0.0),
         calls=tally.spread(tally.calls, numbers, 0).astype(np.int64),
         in_flight=tally.spread(tally.in_flight, numbers, 0 if len(tally.steps) else MISSING).astype(np.int64),
@@ -304,6 +300,16 @@ def _walls(numbers: Ints, table: _Table, tally: Tally) -> tuple[Floats, Floats]:
     begun, ended = _hulls(key[whole], start[whole], end[whole], len(numbers))
     told = np.isfinite(begun)
     return np.where(told, begun, first), np.where(told, ended, last)
+
+
+def _exposed(reward: Intervals, busy: Intervals, keys: int) -> Floats:
+    """Seconds of a step's rewards in which no lane worked, for whatever step."""
+    if not len(busy.key) or not len(reward.key):
+        return blank(keys)
+    everywhere = union(busy._replace(key=np.zeros_like(busy.key)))
+    lengths = reward.end - reward.start
+    hidden = Covered(everywhere).within(reward.start, reward.end)
+    return summed(reward.key, np.clip(lengths - hidden, 0.0, lengths), keys)
 
 
 def _queued(numbers: Ints, table: _Table, tally: Tally) -> Floats:

@@ -22,6 +22,8 @@ from steelyard.errors import RefusedError
 CALLS: Final = ("call", "queued")
 """What need not nest, and so gets threads of its own."""
 
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
 
 def write_trace(spans: Iterable[Span], file: IO[str]) -> int:
     """Write a trace, span by span; return how many spans there were.
@@ -53,7 +55,7 @@ def write_trace(spans: Iterable[Span], file: IO[str]) -> int:
     file.write('{"displayTimeUnit":"ms","traceEvents":[')
     for span, zero in _in_order(spans):
         for event in threads.events(span, zero):
-            file.write(between + json.dumps(event, separators=(",", ":"), allow_nan=False))
+            file.write(between + _json(event))
             between = ",\n"
         written += 1
     file.write("\n]}\n")

@@ -30,7 +30,7 @@ from steelyard.errors import RefusedError
 from steelyard.pricing.barrier import expected_maximum, knee, step_hit
 from steelyard.pricing.corruption import corruption
 from steelyard.pricing.doubts import doubts
-from steelyard.pricing.given import KNEE
+from steelyard.pricing.given import KNEE, within
 from steelyard.pricing.money import Prices, bill
 from steelyard.pricing.observed import MISSING, Bools, Floats, Observed
 from steelyard.pricing.remedies.ground import Ground, basis
@@ -83,6 +83,8 @@ def price_observed(
             where=observed.source,
             remedy="record the phase `reward`, or the calls of rewards (docs/recording.md)",
         )
+    for option, value in (("--busy", busy_s), ("--generation", generation_s), ("--training", training_s)):
+        within(option, value, np.inf, "seconds")
     ground = Ground(
         observed,
         busy_told_s=busy_s,
@@ -108,7 +110,8 @@ class _Pricing:
     def price(self, suspicions: Sequence[Suspicion]) -> Price:
         ground, observed = self.ground, self.ground.observed
         told: dict[str, Any] = {}
-        notes = list(observed.lacks)
+        busy = np.isfinite(ground.busy_s).all()
+        notes = [note for note in observed.lacks if not (busy and "--busy" in note)]  # told meanwhile
         if np.isfinite(observed.calls.service_s).any():
             told = self._times()
         elif np.isfinite(observed.steps.exposed_s).any():

@@ -43,7 +43,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
         "limit": [{"x": at, "label": f"timeout: {number(at)} s"} for at in limit],
     }
     furthest = max([*x.tolist(), *curve.marks, *limit])
-    wide, narrow = layouts(lambda _: _draw_survival(alt, floor, furthest, band=band), height=_HEIGHT)
+    wide, narrow = layouts(data, lambda _: _draw_survival(alt, floor, furthest, band=band), height=_HEIGHT)
     says = (
         "How many calls are still under way after so many seconds, by Kaplan and Meier: a call that was cut "
         "counts as one that would have taken longer, how much nobody knows."
@@ -61,12 +61,15 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
 
 
 def _extended(curve: Curve) -> Curve:
-    """The curve up to the last call that was cut: nothing is known to have ended before that."""
-    last = max(curve.marks, default=curve.x[-1])
-    if last <= curve.x[-1]:
-        return curve
-    x, y, low, high = ([*of, *of[-1:]] for of in (curve.x, curve.y, curve.low, curve.high))
-    return Curve([*x[:-1], last], y, low, high, curve.marks)
+    """The curve from the start, when every call was under way, to the last that was cut."""
+    x, y, low, high = map(list, (curve.x, curve.y, curve.low, curve.high))
+    if x[0] > 0:
+        x, y = [0.0, *x], [1.0, *y]
+        low, high = [1.0, *low] if low else [], [1.0, *high] if high else []
+    last = max(curve.marks, default=x[-1])
+    if last > x[-1]:  # between the last end and the last cut nothing is known to have ended
+        x, y, low, high = [*x, last], [*y, y[-1]], [*low, *low[-1:]], [*high, *high[-1:]]
+    return Curve(x, y, low, high, curve.marks)
 
 
 def _on(curve: Curve) -> Iterator[tuple[float, float]]:
@@ -166,7 +169,7 @@ def knee(alt: Altair, price: Price) -> Iterator[Figure]:
     }
     left = any(np.log(shown / low) > 0.4 * np.log(high / low) for _, shown in marks)
     wide, narrow = layouts(
-        lambda narrow: _draw_knee(alt, low, high, left=left, narrow=narrow), height=_HEIGHT
+        data, lambda narrow: _draw_knee(alt, low, high, left=left, narrow=narrow), height=_HEIGHT
     )
     says = "What a step would take if more or fewer calls timed out. The orange part is waiting."
     if bend is not None:

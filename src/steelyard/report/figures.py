@@ -121,11 +121,13 @@ def drawing(where: str) -> tuple[Altair, Any]:
         ) from error
 
 
-def layouts(draw: Callable[[bool], Chart], *, height: int) -> tuple[Spec, Spec]:
+def layouts(data: Mapping[str, Records], draw: Callable[[bool], Chart], *, height: int) -> tuple[Spec, Spec]:
     """Both layouts of a chart.
 
     Parameters
     ----------
+    data
+        Records by name; layers over an empty name are left out, for Vega warns of an axis without extent.
     draw
         From whether it is narrow to an Altair chart.
     height
@@ -134,7 +136,7 @@ def layouts(draw: Callable[[bool], Chart], *, height: int) -> tuple[Spec, Spec]:
 
     def laid(*, narrow: bool) -> Spec:
         # checking it against the schema takes longer than all else; the tests have a browser draw it
-        spec: Spec = draw(narrow).to_dict(validate=False)
+        spec = _filled(draw(narrow).to_dict(validate=False), data)
         spec |= {
             "height": round(0.85 * height) if narrow else height,
             "autosize": {"type": "fit-x", "contains": "padding"},
@@ -144,6 +146,17 @@ def layouts(draw: Callable[[bool], Chart], *, height: int) -> tuple[Spec, Spec]:
         return spec
 
     return laid(narrow=False), laid(narrow=True)
+
+
+def _filled(spec: Spec, data: Mapping[str, Records]) -> Spec:
+    """The layers over records that there are."""
+
+    def has(layer: Spec) -> bool:
+        inner = layer.get("layer", [{}])
+        name = layer.get("data", inner[0].get("data", {})).get("name")
+        return bool(data.get(name, True))
+
+    return spec | {"layer": [layer for layer in spec["layer"] if has(layer)]} if "layer" in spec else spec
 
 
 def apart(positions: Sequence[float], gap: float) -> list[float]:

@@ -32,7 +32,9 @@ def groups(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
         "spans": _spans(lines, levels.low, levels.high),
     }
     shown = list(dict(zip(levels.words, levels.colours(), strict=True)).items())
-    wide, narrow = layouts(lambda narrow: _draw_groups(alt, len(lines), shown, narrow=narrow), height=260)
+    wide, narrow = layouts(
+        data, lambda narrow: _draw_groups(alt, len(lines), shown, narrow=narrow), height=260
+    )
     chosen = (
         "" if len(lines) == scored.groups else f" {len(lines)} of the {scored.groups:,} groups are shown."
     )
@@ -196,7 +198,7 @@ def histogram(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
         "mean": [] if scored.mean is None else [{"x": scored.mean, "label": f"mean {scored.mean:.3g}"}],
     }
     right = scored.mean is not None and scored.mean > (found.edges[0] + found.edges[-1]) / 2
-    wide, narrow = layouts(lambda _: _draw_histogram(alt, found, right=right), height=240)
+    wide, narrow = layouts(data, lambda _: _draw_histogram(alt, found, right=right), height=240)
     says = f"How often each reward was given, over {total:,} rollouts that have one."
     heads = ["from", "to", "rollouts"]
     rows = [

@@ -49,6 +49,7 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
         else " How long generation and training took was not measured."
     )
     wide, narrow = layouts(
+        data,
         lambda narrow: _draw_timeline(alt, present, count, with_busy="busy" in data, narrow=narrow),
         height=_HEIGHT,
     )
@@ -167,7 +168,7 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     for line, at in zip(lines, places, strict=True):
         data[line.name] = [{"y": line.y, "at": at, "label": line.label}]
     wide, narrow = layouts(
-        lambda narrow: _draw_barrier(alt, lines, top, len(steps), narrow=narrow), height=_HEIGHT
+        data, lambda narrow: _draw_barrier(alt, lines, top, len(steps), narrow=narrow), height=_HEIGHT
     )
     parts = " Where they part, calls are not slow by chance alone." if len(lines) > 1 else ""
     says = (

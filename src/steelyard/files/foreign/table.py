@@ -197,10 +197,10 @@ def read(columns: Columns, about: About, faults: Faults) -> Read:
     cut = columns.timeout | (at & zero)
     number = (columns.verdict == UNSCORED) & ~silent  # ours said so, and a number was trained on all the same
     failed = number | ((columns.value <= 0) & (cut | columns.error))
-    verdict = np.where(number, SCORED, columns.verdict)
+    verdict = np.where(silent | (columns.verdict == SCORED), columns.verdict, SCORED)
     rows = Rows(columns.step, columns.group, columns.value, verdict, failed)
-    causes = [*about.causes, "wall"]
-    cause = np.where(cut & (columns.cause == MISSING), len(causes) - 1, columns.cause)
+    causes = list(dict.fromkeys([*about.causes, "wall"]))
+    cause = np.where(cut & (columns.cause == MISSING), causes.index("wall"), columns.cause)
     clocked = bool(np.isfinite(columns.service_s).any())
     suspicions = suspicious(
         columns.value,

@@ -1,0 +1,253 @@
+"""A run of a ledger as pricing reads it: nothing made up, nothing lost."""
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from steelyard import Group, Part, Recipe, Rollout, Runtime, reward
+from steelyard.clock import Clocks, Span
+from steelyard.errors import RefusedError
+from steelyard.ledger import Ledger
+from steelyard.ledger.observed import observed
+from steelyard.ledger.spans import SpanLog, sessions, spans
+from steelyard.outcome import Attempt, End, Score, Scored, Unscored
+from steelyard.pricing.observed import ABSTAINED, MISSING, SCORED, UNSCORED
+from user_rewards import decorated
+
+
+def groups_of(count, size=4, first=0):
+    return [
+        Group(
+            f"g{group}",
+            group,
+            [
+                Rollout(o, "p", "x" * (o % 3), {}, (group, i), o, f"row {o}")
+                for i in range(size)
+                for o in [group * size + i]
+            ],
+        )
+        for group in range(first, first + count)
+    ]
+
+
+@reward
+async def length(completion: str) -> float:
+    await asyncio.sleep(0.001)
+    return float(len(completion))
+
+
+def run_steps(path, steps, *, named=True, reward_=length):
+    async def main():
+        with Ledger(path) as ledger:
+            run = ledger.begin("one", {}, {reward_.name: reward_.identity})
+            async with Runtime(Recipe((Part(reward_),)), ledger=ledger, run=run) as runtime:
+                for step in steps:
+                    groups = groups_of(2, first=2 * step)
+                    async for _ in runtime.score(groups, **({"step": step} if named else {})):
+                        pass
+            return observed(ledger, run)
+
+    return asyncio.run(main())
+
+
+def test_every_attempt_has_its_step_group_start_and_queue(tmp_path):
+    found = run_steps(tmp_path / "x.ledger", range(3))
+    assert found.stepped
+    assert list(found.steps.labels) == ["0", "1", "2"]
+    assert sorted(found.calls.step.tolist()) == [0] * 8 + [1] * 8 + [2] * 8
+    assert (found.rows.step == found.rows.group // 2).all()
+    assert (found.calls.group == found.calls.row // 4).all()
+    assert np.isfinite(found.calls.began_s).all()
+    assert (found.calls.queued_s >= 0).all()
+    assert found.rows.value.tolist() == [float(o % 3) for o in range(24)]
+    assert (found.calls.passed == (found.calls.row % 3 > 0)).all()  # above the lowest that was seen
+    ends = found.calls.began_s + found.calls.service_s
+    assert ends[found.calls.step == 0].max() <= found.calls.began_s[found.calls.step == 1].min()
+    assert set(found.steps.machine.tolist()) == {0}
+
+
+def test_a_call_of_score_is_a_step_where_nobody_names_it(tmp_path):
+    found = run_steps(tmp_path / "x.ledger", range(3), named=False)
+    assert len(found.steps) == 3
+    assert (found.rows.step == found.rows.group // 2).all()
+
+
+def test_a_worker_process_tells_when_its_items_began(tmp_path):
+    found = run_steps(tmp_path / "x.ledger", range(1), reward_=decorated)
+    order = np.argsort(found.calls.began_s)
+    began, service = found.calls.began_s[order], found.calls.service_s[order]
+    assert np.isfinite(began).all()
+    assert (began + service)[-1] - began[0] < 60
+
+
+PARTS = {"right": "right/1", "brief": "brief/1"}
+
+
+def written(ledger, *, run=None, weights=None):
+    """Two groups of two: one all judged, one with a lost row; a chunk of the second part judged all four."""
+    run = run or ledger.begin("one", {"weights": weights or {"right": 1.0, "brief": 0.5}}, PARTS)
+    groups = groups_of(2, size=2)
+    ledger.enter(run, groups, steps={0: "a", 1: "b"})
+    rollouts = [one for group in groups for one in group.rollouts]
+    attempts = [
+        Attempt(o, "right", 0, o, 1, Clocks(service_s=1.0 + o, queued_s=0.5, began_s=10.0 + o))
+        for o in range(3)
+    ]
+    attempts += [
+        Attempt(3, "right", 0, 3, 1, Clocks(service_s=30.0, censored=True), End.CUT, "wall"),
+        Attempt(4, "right", 1, 3, 1, Clocks(service_s=2.0), End.NEVER_STARTED),
+        Attempt(5, "brief", 0, 0, 4, Clocks(service_s=0.001)),
+        Attempt(6, "right", -1, 0, 1, Clocks(service_s=99.0)),  # an audit
+        Attempt(7, "right", 0, 0, 1, Clocks()),  # not timed
+    ]
+    said = [Scored(1.0), Scored(0.0, "wrong"), Scored(1.0), Unscored("sandbox:bwrap", "spawn")]
+    scores = [
+        Score(one.key, one.ordinal, "right", "right/1", verdict, at)
+        for one, verdict, at in zip(rollouts, said, [0, 1, 2, 4], strict=True)
+    ]
+    scores += [Score(one.key, one.ordinal, "brief", "brief/1", Scored(1.0), 5) for one in rollouts]
+    ledger.leave(run, attempts=attempts, scores=scores)
+    return run
+
+
+def test_totals_ends_and_causes_come_out_of_the_record_audits_and_what_was_not_timed_do_not(tmp_path):
+    with Ledger(tmp_path / "x.ledger") as ledger:
+        found = observed(ledger, written(ledger))
+    assert found.calls.service_s.tolist() == [1.0, 2.0, 3.0, 30.0, 2.0, 0.001]
+    assert found.calls.group.tolist() == [0, 0, 1, 1, 1, MISSING]  # one call judged both groups
+    assert [found.causes[one] if one != MISSING else "" for one in found.calls.cause] == [
+        "", "", "", "wall", "never_started", "",
+    ]  # fmt: skip
+    assert found.timed_out.tolist() == [False, False, False, True, False, False]
+    assert found.calls.passed.tolist() == [True, False, True, False, False, True]
+    assert found.rows.verdict.tolist() == [SCORED, SCORED, SCORED, UNSCORED]
+    assert np.array_equal(found.rows.value, [1.5, 0.5, 1.5, np.nan], equal_nan=True)
+    assert list(found.steps.labels) == ["a", "b"]
+    assert not found.rows.failed.any()  # what was scored was judged
+    assert np.isnan(found.calls.began_s[3])
+
+
+def test_a_row_of_which_every_part_abstained_is_no_zero(tmp_path):
+    from steelyard.outcome import Abstained
+
+    with Ledger(tmp_path / "x.ledger") as ledger:
+        run = ledger.begin("one", {}, {"right": "right/1"})
+        (group,) = groups_of(1, size=1)
+        ledger.enter(run, [group])
+        ledger.leave(
+            run,
+            attempts=[Attempt(0, "right", 0, 0, 1, Clocks(service_s=1.0))],
+            scores=[Score((0, 0), 0, "right", "right/1", Abstained("no"), 0)],
+        )
+        found = observed(ledger, run)
+    assert found.rows.verdict.tolist() == [ABSTAINED]
+    assert np.isnan(found.rows.value).all()
+    assert not found.stepped
+    assert any("one burst" in one for one in found.lacks)
+
+
+def test_a_ledger_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        run = written(ledger)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        for column in ("grp", "session", "began_s"):
+            db.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
+        for table in ("steps", "spans", "sessions"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("DELETE FROM migrations WHERE name LIKE '002%'")
+    with Ledger(path, write=False) as ledger:
+        found = observed(ledger, run)
+        assert len(found.calls) == 6
+        assert np.isnan(found.calls.began_s).all()
+        assert not found.stepped
+        assert list(spans(ledger)) == sessions(ledger) == []
+        assert next(iter(ledger.attempts(run))).clocks.began_s is None
+    with Ledger(path) as ledger:  # whoever writes brings it up to date
+        assert ledger.has_instants
+        assert next(iter(ledger.attempts(run))).clocks.service_s == 1.0
+
+
+def test_a_step_that_two_sessions_worked_on_has_no_common_clock(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        run = written(ledger)
+    with Ledger(path) as ledger:
+        again = ledger.begin("one", run.spec, PARTS)
+        ledger.leave(again, attempts=[Attempt(8, "right", 2, 3, 1, Clocks(service_s=1.0, began_s=500.0))])
+        found = observed(ledger, again)
+        assert len(sessions(ledger)) == 2
+    assert np.isnan(found.calls.began_s[found.calls.step == 1]).all()
+    assert np.isfinite(found.calls.began_s[found.calls.row == 0]).any()
+
+
+def test_a_run_in_which_nothing_was_timed_is_refused(tmp_path):
+    with Ledger(tmp_path / "x.ledger") as ledger:
+        run = ledger.begin("one", {}, PARTS)
+        with pytest.raises(RefusedError, match=r"no attempt with a service time\n.*--busy 25"):
+            observed(ledger, run)
+
+
+# --- spans
+
+
+RECORD = """
+import sys
+from pathlib import Path
+from steelyard.clock import Span
+from steelyard.ledger.spans import SpanLog
+log = SpanLog(Path(sys.argv[1]))
+for step in range(20):
+    log.append([Span(step, "rank " + sys.argv[2], "generation", step, step + 0.5)])
+"""
+
+
+def recording(path, number):
+    return subprocess.Popen([sys.executable, "-c", RECORD, path, str(number)])
+
+
+def test_processes_write_spans_at_once_beside_a_run_that_is_written(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        writers = [recording(path, number) for number in range(3)]
+        run = written(ledger)
+        assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+        found = list(spans(ledger))
+        assert len(found) == 60
+        assert len({session for session, _ in found}) == 3
+        assert len(observed(ledger, run).calls) == 6
+        assert ledger.verify() == []
+
+
+def test_many_processes_make_one_ledger_at_once(tmp_path):
+    path = tmp_path / "new.ledger"
+    writers = [recording(path, number) for number in range(4)]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    with Ledger(path, write=False) as ledger:
+        assert len(list(spans(ledger))) == 80
+
+
+def test_spans_that_cannot_be_written_are_told_and_none_is_half_written(tmp_path):
+    path = tmp_path / "x.ledger"
+    log = SpanLog(path)
+    log.append([Span(0, "main", "generation", 0.0, 1.0)])
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON spans WHEN NEW.step = 7 BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    with pytest.raises(OSError, match="cannot be written"):
+        log.append([Span(6, "main", "generation", 6.0, 7.0), Span(7, "main", "generation", 7.0, 8.0)])
+    with Ledger(path, write=False) as ledger:
+        assert [span.step for _, span in spans(ledger)] == [0]
+
+
+def test_a_file_that_is_no_ledger_takes_no_spans(tmp_path):
+    path = tmp_path / "x.ledger"
+    path.write_text("not a database, and long enough to be looked at as one" * 40)
+    with pytest.raises(RefusedError, match=r"x\.ledger"):
+        SpanLog(path)

@@ -1,0 +1,172 @@
+"""Spans of a loop, alone or beside a run: steps find each other by name or by time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from planted import planted
+from steelyard.clock import Span
+from steelyard.errors import RefusedError
+from steelyard.measure.joined import BETWEEN, joined, latest, of_spans
+from steelyard.pricing.observed import MISSING, SCORED, UNSCORED, blank
+
+
+def loop(steps, *, wait_s=30.0, numbers=None):
+    """Steps of 12 s generation, a wait, 13 s training, ten seconds apart."""
+    found = []
+    for at, number in enumerate(numbers or range(steps)):
+        start = at * 100.0
+        phases = {"generation": 12.0, "reward": wait_s, "training": 13.0}
+        found.append(Span(number, "main", "step", start, start + sum(phases.values())))
+        for phase, took in phases.items():
+            found.append(Span(number, "main", phase, start, start + took))
+            start += took
+    return found
+
+
+def call(step, start, took, group, member, *, cut=None, value=1.0):
+    begin = step * 100.0 + 12 + start
+    return Span(step, "main", "call", begin, begin + took, group, member, cut, value)
+
+
+def test_a_loop_with_calls_is_a_run_by_itself():
+    calls = [
+        call(0, 0.0, 2.0, 0, 0),
+        call(0, 0.0, 30.0, 0, 1, cut="timeout", value=0.0),
+        call(0, 1.0, 3.0, 1, 0, value=None),
+        call(1, 0.0, 4.0, 0, 0),
+    ]
+    queue = Span(0, "main", "queued", 12.5, 13.0, 1, 0)
+    found = of_spans([*loop(2), *calls, queue], source="run.ledger")
+    assert found.calls.service_s.tolist() == [2.0, 30.0, 3.0, 4.0]
+    assert found.calls.censored.tolist() == [False, True, False, False]
+    assert found.causes == ["timeout"]
+    assert found.calls.group.tolist() == [0, 0, 1, 2]  # group 0 of another step is another group
+    assert np.array_equal(found.calls.queued_s, [np.nan, np.nan, 0.5, np.nan], equal_nan=True)
+    assert found.rows.verdict.tolist() == [SCORED, SCORED, UNSCORED, SCORED]
+    assert found.rows.failed.tolist() == [False, True, False, False]  # a timeout that was written down as 0
+    assert found.steps.generation_s.tolist() == [12.0, 12.0]
+    assert found.steps.exposed_s.tolist() == [30.0, 30.0]
+
+
+def test_a_retry_is_another_call_of_the_same_rollout():
+    found = of_spans(
+        [*loop(1), call(0, 0.0, 15.0, 0, 0, cut="timeout", value=None), call(0, 15.0, 2.0, 0, 0)], source="x"
+    )
+    assert found.calls.row.tolist() == [0, 0]
+    assert found.rows.value.tolist() == [1.0]
+    assert not found.rows.failed.any()
+
+
+def test_a_loop_without_calls_says_what_it_cannot_tell():
+    found = of_spans(loop(2), source="x")
+    assert len(found.calls) == len(found.rows) == 0
+    assert "steps.call" in found.lacks[0]
+
+
+def test_calls_without_a_reward_are_no_rollouts():
+    found = of_spans([*loop(1), call(0, 0.0, 2.0, 0, 0, value=None)], source="x")
+    assert len(found.calls) == 1
+    assert len(found.rows) == 0
+
+
+def bare(run):
+    """A run as a ledger tells it: no phases, and calls that began when their step did."""
+    nothing = blank(len(run.steps))
+    steps = dataclasses.replace(
+        run.steps, generation_s=nothing, training_s=nothing, exposed_s=nothing, wall_s=nothing
+    )
+    calls = dataclasses.replace(run.calls, began_s=run.calls.step * 100.0 + 12.0)
+    return dataclasses.replace(
+        run, calls=calls, steps=steps, lacks=["how long generation and training took: ..."]
+    )
+
+
+def test_steps_find_each_other_by_name():
+    run = bare(planted(steps=3, batch=8))
+    found = joined(run, loop(3))
+    assert found.steps.generation_s.tolist() == [12.0] * 3
+    assert found.steps.training_s.tolist() == [13.0] * 3
+    assert found.lacks == []
+    assert found.steps.machine.tolist() == run.steps.machine.tolist()
+
+
+def test_a_step_that_was_not_recorded_stays_without_its_phases():
+    found = joined(bare(planted(steps=3, batch=8)), loop(2))
+    assert np.array_equal(found.steps.generation_s, [12.0, 12.0, np.nan], equal_nan=True)
+    assert any("1 of 3 steps" in one for one in found.lacks)
+
+
+def test_where_no_name_is_told_calls_belong_to_the_step_in_which_they_began():
+    run = bare(planted(steps=3, batch=8))
+    unnamed = dataclasses.replace(
+        run,
+        calls=dataclasses.replace(run.calls, step=np.zeros(24, np.int64)),
+        rows=dataclasses.replace(run.rows, step=np.zeros(24, np.int64)),
+        steps=dataclasses.replace(run.steps, labels=[""], **{
+            name: blank(1) for name in ("generation_s", "training_s", "exposed_s", "wall_s")
+        }, machine=np.array([0])),
+        stepped=False,
+    )  # fmt: skip
+    found = joined(unnamed, loop(3, numbers=[7, 8, 9]))
+    assert found.stepped
+    assert list(found.steps.labels) == ["7", "8", "9"]
+    assert found.calls.step.tolist() == run.calls.step.tolist()
+    assert found.rows.step.tolist() == run.rows.step.tolist()
+    early = dataclasses.replace(
+        unnamed, calls=dataclasses.replace(unnamed.calls, began_s=run.calls.began_s - 100)
+    )
+    found = joined(early, loop(3, numbers=[7, 8, 9]))
+    assert found.steps.labels[-1] == BETWEEN
+    assert (found.calls.step[:8] == 3).all()
+    assert (found.rows.step[:8] == 3).all()
+
+
+def test_a_run_and_spans_that_have_nothing_in_common_are_refused_with_what_to_do():
+    run = bare(planted(steps=2, batch=8))
+    far = dataclasses.replace(run, calls=dataclasses.replace(run.calls, began_s=run.calls.began_s + 1e6))
+    with pytest.raises(RefusedError, match=r"neither by name nor by time\n.*steps\.step\(17\)"):
+        joined(far, loop(2, numbers=[70, 71]))
+
+
+def test_what_the_runtime_scored_during_generation_is_not_exposed():
+    run = bare(planted(steps=1, batch=8, median_s=2.0, sigma=0.01))
+    covered = dataclasses.replace(run, calls=dataclasses.replace(run.calls, began_s=np.full(8, 1.0)))
+    spans = [
+        Span(0, "main", "step", 0.0, 25.0),
+        Span(0, "main", "generation", 0.0, 12.0),
+        Span(0, "main", "training", 12.0, 25.0),
+    ]
+    found = joined(covered, spans)
+    assert found.steps.exposed_s.tolist() == [0.0]
+    assert found.steps.reward_s[0] == pytest.approx(2.0, abs=0.2)
+
+
+def test_a_hole_in_the_recording_is_refused_by_name():
+    spans = [
+        Span(0, "main", "step", 0.0, 100.0),
+        Span(0, "main", "generation", 0.0, 12.0),
+        Span(0, "main", "training", 50.0, 100.0),
+    ]
+    with pytest.raises(RefusedError, match=r"generation.*training"):
+        of_spans(spans, source="x")
+
+
+def test_a_step_that_is_done_again_counts_as_the_last_session_did_it():
+    first = [(1, span) for span in loop(2)]
+    again = [
+        (2, span._replace(start=span.start + 1e4, end=span.end + 1e4)) for span in loop(2, wait_s=5.0)[4:]
+    ]
+    found = of_spans(latest([*first, *again]), source="x")
+    assert found.steps.exposed_s.tolist() == [30.0, 5.0]
+
+
+def test_ranks_of_one_step_are_kept_side_by_side():
+    both = [(rank, span._replace(lane=f"rank {rank}")) for rank in (1, 2) for span in loop(1)]
+    assert len(latest(both)) == 8
+
+
+def test_unknown_groups_stay_unknown():
+    found = of_spans([*loop(1), call(0, 0.0, 2.0, None, None)], source="x")
+    assert found.calls.group.tolist() == [MISSING]
