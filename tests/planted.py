@@ -33,7 +33,7 @@ def planted(
     `rate` of the calls hang until `timeout_s`, with intra-prompt correlation `rho` (beta-binomial);
     the others take lognormal times around `median_s`, multiplied by one lognormal factor of spread
     `contention` for each step. `drift` is by how much generation grows over the run, as a share. Of the
-    rows a share that goes from `unscored_from` to `unscored_to` is unscored; those that hang are unscored, too,
+    rows a share that goes from `unscored_from` to `unscored_to` is unscored; those that hang are, too,
     unless `zeroed`, when they are 0.
     """
     rng = np.random.default_rng(seed)

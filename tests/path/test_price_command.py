@@ -164,7 +164,7 @@ def test_a_run_that_does_not_exist_and_options_of_others_are_refused(recorded, t
         ((recorded, "--group", 8), "a ledger says it"),
         ((recorded, "--phase", "rollout"), "not NAME=MEANING"),
         ((tmp_path / "nowhere.ledger",), "there is no such file"),
-        ((recorded, "--dollars", -1), "--dollars"),
+        ((recorded, "--busy", -1), "--busy"),
     ):
         done = steelyard("price", *words)
         assert done.code == 2, words

@@ -228,8 +228,9 @@ def test_correlation_never_lets_more_steps_be_hit(rate, batch, one, other):
 
 @quick
 @given(st.floats(0.01, 0.99), sizes, st.sampled_from([0.0, 0.2, 1.0]))
-def test_the_knee_is_where_that_share_of_steps_is_hit(share, batch, rho):
-    assert step_hit(knee(share, batch, group=8, rho=rho), batch, group=8, rho=rho) == pytest.approx(share)
+def test_the_knee_is_where_that_share_of_steps_is_hit(share, groups, rho):
+    there = knee(share, 8 * groups, group=8, rho=rho)
+    assert step_hit(there, 8 * groups, group=8, rho=rho) == pytest.approx(share)
 
 
 @quick

@@ -128,6 +128,8 @@ def test_failures_that_do_not_vote_corrupt_nothing_and_zeroed_ones_do():
     assert zeroed.corrupted.value == pytest.approx(zeroed.group_hit.value, rel=0.15)
     assert zeroed.sign_changed.value > 0
     assert silent.group_hit.value == zeroed.group_hit.value
+    assert silent.corrupted.value == silent.sign_changed.value == 0
+    assert silent.zeroed.value == pytest.approx(zeroed.corrupted.value, rel=0.15)
     assert silent.thin.value == 0
 
 

@@ -79,6 +79,13 @@ WeightOption = Annotated[
     list[float] | None,
     typer.Option(metavar="W", help="TRL: `reward_weights`, one for each function. Repeatable."),
 ]
+FunctionOption = Annotated[
+    list[str] | None,
+    typer.Option("--function", metavar="NAME", help="TRL: a column that is a reward function's. Repeatable."),
+]
+SplitOption = Annotated[
+    str, typer.Option(metavar="WORD", help="prime-rl: which rollouts, `train` or `eval`.")
+]
 PhaseOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -130,6 +137,8 @@ def price(
     spawn: SpawnOption = None,
     limit: LimitOption = None,
     weight: WeightOption = None,
+    function: FunctionOption = None,
+    split: SplitOption = "train",
     phase: PhaseOption = None,
     skip: SkipOption = False,
     places: PlacesOption = None,
@@ -215,7 +224,7 @@ def _of_numbers(given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
             remedy="name a ledger or another SOURCE, or say for example "
             "--busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8",
         )
-    for name in ("run", "limit", "weight", "phase", "trace", "places"):
+    for name in ("run", "limit", "weight", "function", "phase", "trace", "places"):
         if given[name]:
             raise RefusedError("it is for a SOURCE", where=f"--{name}", remedy="name one, or leave it out")
     return price_numbers(
@@ -255,6 +264,8 @@ def _of_source(source: Path, given: dict[str, Any], prices: Any) -> Price:  # no
             group=given["group"],
             limit_s=given["limit"],
             weights=tuple(given["weight"] or ()),
+            functions=tuple(given["function"] or ()),
+            split=given["split"],
             phases=dict(map(_phase, given["phase"] or ())),
             skip=given["skip"],
             trace=given["trace"],

@@ -20,6 +20,13 @@ from steelyard.measure.trace import write_trace
 from steelyard.pricing.observed import Observed
 from steelyard.scoring import ledger_of
 
+_OPTIONS = {
+    "group_size": "--group",
+    "rewards": "--function",
+    "weights": "--weight",
+    "limit_s": "--limit",
+    "split": "--split",
+}
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -30,6 +37,8 @@ class Asked(NamedTuple):
     group: int | None
     limit_s: Seconds | None
     weights: Sequence[float]
+    functions: Sequence[str]
+    split: str
     phases: Mapping[str, str]
     skip: bool
     trace: Path | None
@@ -53,9 +62,19 @@ def read(path: Path, asked: Asked) -> Read:
             raise RefusedError(
                 "it is for ledgers", where=f"--{name.removesuffix('s')}", remedy="leave it out"
             )
-    return read_foreign(
-        path, group_size=asked.group, weights=asked.weights, limit_s=asked.limit_s, skip=asked.skip
-    )
+    try:
+        return read_foreign(
+            path,
+            group_size=asked.group,
+            rewards=asked.functions,
+            weights=asked.weights,
+            limit_s=asked.limit_s,
+            split=asked.split,
+            skip=asked.skip,
+        )
+    except RefusedError as error:
+        where = _OPTIONS.get(error.where, error.where)
+        raise RefusedError(error.reason, where=where, remedy=error.remedy) from None
 
 
 def _is_ledger(path: Path) -> bool:
@@ -68,7 +87,7 @@ def _is_ledger(path: Path) -> bool:
 
 
 def _of_ledger(ledger: Ledger, asked: Asked) -> Observed:
-    for name in ("group", "weights", "skip"):
+    for name in ("group", "weights", "functions", "skip"):
         if getattr(asked, name):
             raise RefusedError("a ledger says it", where=f"--{name.removesuffix('s')}", remedy="leave it out")
     runs = ledger.runs()

@@ -101,8 +101,8 @@ class Ledger:
         or cannot be written.
     """
 
-    def __init__(self, path: Path, *, write: bool = True) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, *, write: bool = True) -> None:
+        self.path = path = Path(path)
         # a link to a ledger is the same ledger: one lock, beside the file itself
         self._lock = FileLock(f"{path.resolve()}.lock") if write else None
         if not write and not path.exists():

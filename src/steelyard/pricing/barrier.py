@@ -94,7 +94,10 @@ def knee(share: float, batch: float, *, group: int = 1, rho: float = 0.0) -> flo
         return float(1 - (1 - share) ** (1 / batch))
     from scipy.optimize import brentq  # noqa: PLC0415 - half a second, and rarely needed
 
-    return float(brentq(lambda rate: step_hit(float(rate), batch, group=group, rho=rho) - share, 0, 1))
+    def beyond(rate: float) -> float:
+        return step_hit(float(rate), batch, group=group, rho=rho) - share
+
+    return float(brentq(beyond, 0, 1, xtol=1e-15))
 
 
 def hits(rate: float, size: int, rho: float = 0.0) -> Floats:

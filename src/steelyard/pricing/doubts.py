@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from steelyard.clock import in_words
 from steelyard.durations import MIN_STEPS, Correlation, Survival, between_steps
 from steelyard.pricing.observed import MISSING, UNSCORED, Floats, Observed
 from steelyard.pricing.values import Doubt, DoubtKind
@@ -142,8 +143,8 @@ def _tail(curve: Survival) -> Doubt | None:
     return Doubt(
         DoubtKind.CENSORED_TAIL,
         cut,
-        f"{cut:.1%} of the calls are cut, so nothing is known of service times beyond {found.above:.3g} s: "
-        "no longer timeout can be priced",
+        f"{cut:.1%} of the calls are cut, so nothing is known of service times beyond "
+        f"{in_words(found.above or 0.0)}: no longer timeout can be priced",
         "run a sample of the cut calls again with a longer limit, and price that",
     )
 

@@ -32,7 +32,7 @@ from steelyard.pricing.corruption import corruption
 from steelyard.pricing.doubts import doubts
 from steelyard.pricing.given import KNEE, within
 from steelyard.pricing.money import Prices, bill
-from steelyard.pricing.observed import MISSING, Bools, Floats, Observed
+from steelyard.pricing.observed import MISSING, UNSCORED, Bools, Floats, Observed
 from steelyard.pricing.remedies.ground import Ground, basis
 from steelyard.pricing.values import Cause, Curve, Estimate, Price, Quantile, Remedy, StepLine, Suspicion
 from steelyard.pricing.waits import numbered, total
@@ -249,6 +249,12 @@ class _Pricing:
                 ("thin", found.thin),
             )
         }
+        if (rows.verdict == UNSCORED).any():
+            lowest = rows.value.min(initial=0.0, where=np.isfinite(rows.value))
+            scored = corruption(rows, len(self.ground.observed.steps), floor=float(lowest))
+            told["zeroed"] = self._said(
+                share_of(scored.corrupted[some], of), "share", f"{int(of.sum()):,} groups"
+            )
         signs = share_of(found.changed[some], found.rows[some])
         told["sign_changed"] = self._said(signs, "share", f"{int(found.rows.sum()):,} rollouts")
         return told

@@ -177,8 +177,11 @@ class Price:
     knee_curve
         Expected step in seconds (y) by rate of timeouts (x).
     group_hit, corrupted, sign_changed, thin
-        Share of groups with a failure; with a corrupted advantage if failures are scored 0; rows whose
-        advantage changes its sign then; groups with fewer than two votes if they do not vote.
+        Share of groups with a failure; of those whose advantages a failure corrupted as this run voted (from
+        numbers alone: as if it voted 0); rows whose advantage changes its sign by that; groups with
+        fewer than two votes if failures do not vote.
+    zeroed
+        Share of groups that would be corrupted if what does not vote here were scored 0.
     exposed, tail_ratio, in_flight, queued
         Of a recorded run: reward time that no work covers, its share of all reward time, the most calls under
         way at once, seconds a call waits for its turn.
@@ -217,6 +220,7 @@ class Price:
     group_hit: Estimate | None = None
     corrupted: Estimate | None = None
     sign_changed: Estimate | None = None
+    zeroed: Estimate | None = None
     thin: Estimate | None = None
     exposed: Estimate | None = None
     tail_ratio: Estimate | None = None

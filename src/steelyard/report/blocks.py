@@ -180,8 +180,7 @@ def doubts(found: Sequence[Doubt]) -> Html:
 def suspicions(found: Sequence[Suspicion]) -> Html:
     """Rewards that look like failures written down as numbers."""
     body = "".join(
-        f'<section class="doubt"><h3>{one.seen:,} of {one.of:,}: {text(one.kind)}</h3>'
-        f"<p>{text(one.says)}</p></section>"
+        f'<section class="doubt"><h3>{one.seen:,} of {one.of:,}</h3><p>{text(one.says)}</p></section>'
         for one in found
     )
     return Html(f'<div class="doubts">{body}</div>')

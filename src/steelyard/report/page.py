@@ -49,7 +49,13 @@ def write_page(path: Path | str, price: Price | None, scored: ScoredRun | None, 
     alt, _ = drawing(str(path))
     body: list[Html] = []
     figures: list[Figure] = []
+    if scored is not None:
+        drawn = [*reward_charts.groups(alt, scored), *reward_charts.histogram(alt, scored)]
+        figures += drawn
+        body += _scored(scored, drawn)
     if price is not None:
+        if scored is not None:
+            body.append(blocks.heading("What its rewards cost", "price"))
         drawn = [
             *step_charts.timeline(alt, price),
             *step_charts.barrier(alt, price),
@@ -58,10 +64,6 @@ def write_page(path: Path | str, price: Price | None, scored: ScoredRun | None, 
         ]
         figures += drawn
         body += _price(price, drawn)
-    if scored is not None:
-        drawn = [*reward_charts.groups(alt, scored), *reward_charts.histogram(alt, scored)]
-        figures += drawn
-        body += _scored(scored, drawn, alone=price is None)
     document = _document(title, blocks.joined(body), figures, _vega(str(path)))
     try:
         Path(path).write_text(document, encoding="utf-8")
@@ -177,8 +179,8 @@ def _answer(price: Price) -> Html:
     told: list[tuple[str, Estimate | None, str]] = [
         ("idle", price.idle, "of all wall time"),
         ("steps that are hit", price.hit, "have a call that times out"),
-        ("calls that time out", price.rate, f"at {words.number(price.limit_s)} s" if price.limit_s else ""),
-        ("groups gone wrong", price.corrupted, "if a failure is scored 0"),
+        ("calls that time out", price.rate, f"at {words.seconds(price.limit_s)}" if price.limit_s else ""),
+        ("groups gone wrong", price.corrupted, "by failures that were given a number"),
         ("a step costs" if "per_step" in price.money else "an hour costs", money, ""),
     ]
     numbers = blocks.tiles(
@@ -201,11 +203,9 @@ def _answer(price: Price) -> Html:
 # --- a scored run
 
 
-def _scored(scored: ScoredRun, drawn: Sequence[Figure], *, alone: bool) -> Iterator[Html]:
+def _scored(scored: ScoredRun, drawn: Sequence[Figure]) -> Iterator[Html]:
     """A scored run: verdicts, what the groups teach, the spread of rewards, slow and failing calls."""
-    if not alone:
-        yield blocks.heading("What was scored", "scored")
-    yield _verdicts(scored, alone=alone)
+    yield _verdicts(scored)
     told: list[Html] = []
     if scored.zero_variance:
         told.append(blocks.card("Groups that teach nothing", _equal(scored), says=_equal_says(scored)))
@@ -227,7 +227,7 @@ def _scored(scored: ScoredRun, drawn: Sequence[Figure], *, alone: bool) -> Itera
         yield Html(f'<div class="card flows">{blocks.calls(scored.slowest)}</div>')
 
 
-def _verdicts(scored: ScoredRun, *, alone: bool) -> Html:
+def _verdicts(scored: ScoredRun) -> Html:
     mean = "" if scored.mean is None else f"The mean reward is {scored.mean:.3g}. "
     size = f"{scored.rollouts:,} completions in {scored.groups:,} groups. "
     said = f"{size}{mean}" + (
@@ -244,9 +244,8 @@ def _verdicts(scored: ScoredRun, *, alone: bool) -> Html:
         for verdict, count in scored.verdicts.items()
     ]
     scheme = f" Advantages: {scored.advantage}." if scored.advantage else ""
-    kind = "answer" if alone else ""
     return Html(
-        f'<p class="{kind}">{text(said)}</p><header><p>{text(scored.source)}.{text(scheme)}</p></header>'
+        f'<p class="answer">{text(said)}</p><header><p>{text(scored.source)}.{text(scheme)}</p></header>'
         + blocks.shares(parts)
     )
 

@@ -28,7 +28,7 @@ _HEIGHT = 300
 def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
     """One bar per step: what the accelerator did, and how long it stood still."""
     steps = price.by_step
-    if not steps:
+    if len(steps) < 2:  # nothing to compare: its numbers stand in words
         return
     records = _phases(steps)
     present = [phase for phase in PHASES if any(one["phase"] == phase for one in records)]
@@ -150,7 +150,7 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
         )
         if estimate is not None
     ]
-    if not steps or not lines:
+    if len(steps) < 2 or not lines:
         return
     top = 1.12 * max([*(step.slowest_s for step in steps), *(line.y for line in lines)]) or 1.0
     data: dict[str, Records] = {

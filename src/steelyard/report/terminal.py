@@ -41,7 +41,7 @@ def print_price(console: Console, price: Price) -> None:
     _print_told(
         console,
         "Rewards that look like failures written down as numbers",
-        [(f"{one.seen:,} of {one.of:,}", words.plain(one.says), "") for one in price.suspicions],
+        [("", words.plain(one.says), "") for one in price.suspicions],
         width,
     )
     _print_told(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import floor, log10
 from typing import NamedTuple
 
-from steelyard.clock import Seconds
+from steelyard.clock import Seconds, in_words
 from steelyard.errors import printable
 from steelyard.pricing.values import Estimate, Price, Remedy
 
@@ -97,6 +97,10 @@ def amount(value: float, unit: str, like: float | None = None) -> str:
         value, like, unit = 100 * value, None if like is None else 100 * like, "%"
     if unit == "correlation":
         unit = ""
+    if unit == "s":
+        size = abs(value if like is None else like)
+        times, unit = (1.0, "s") if size >= 0.1 or not size else (1e3, "ms") if size >= 1e-4 else (1e6, "µs")
+        value, like = value * times, None if like is None else like * times
     if unit == "calls":
         return f"{value:,.0f} calls"
     digits = decimals(value if like is None else like)
@@ -119,6 +123,8 @@ def interval(estimate: Estimate) -> str:
     >>> interval(Estimate(0.555, "share", 0.52, 0.58)), interval(Estimate(12.1, "$/h", 11, 13))
     ('52.0 to 58.0 %', '$11.00 to $13.00 an hour')
     """
+    if estimate.low is not None and estimate.high is None:
+        return f"at least {amount(estimate.low, estimate.unit)}"
     if estimate.low is None or estimate.high is None:
         return ""
     size = max(abs(estimate.low), abs(estimate.high))
@@ -218,7 +224,7 @@ def _rows(said_of: _Said) -> list[Row]:
 
 
 def _step(price: Price) -> _Said:
-    limit = f"the timeout of {number(price.limit_s)} s" if price.limit_s is not None else "the timeout"
+    limit = f"the timeout of {in_words(price.limit_s)}" if price.limit_s is not None else "the timeout"
     yield "step", price.step, "busy plus waiting, on average"
     yield "busy", price.busy, "generation plus training: the accelerator works"
     yield "waiting", price.wait, "the accelerator stands still until the last reward is in"
@@ -272,8 +278,10 @@ def _quantiles(price: Price) -> list[Row]:
 
 def _signal(price: Price) -> _Said:
     yield "groups with a failure", price.group_hit, "of the groups of one prompt: at least one call failed"
-    yield "groups gone wrong", price.corrupted, "of the groups: advantages are wrong if a failure is scored 0"
-    yield "signs turned", price.sign_changed, "of completions: pushed the wrong way then"
+    voted = "as a failure voted in this run" if price.measured else "if a failure is scored 0"
+    yield "groups gone wrong", price.corrupted, f"of the groups: advantages are wrong, {voted}"
+    yield "signs turned", price.sign_changed, "of completions: pushed the wrong way by that"
+    yield "if scored 0", price.zeroed, "of the groups would go wrong if what is unscored were scored 0"
     yield "thin groups", price.thin, "of the groups: fewer than two rewards left if failures do not vote"
 
 
@@ -307,4 +315,4 @@ def _money(money: Mapping[str, Estimate]) -> _Said:
 
 def seconds(value: Seconds | None) -> str:
     """Seconds for a table; empty where not measured."""
-    return "" if value is None else f"{number(value)} s"
+    return "" if value is None else in_words(value)

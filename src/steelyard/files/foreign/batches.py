@@ -285,7 +285,7 @@ def group_size(
             f"blocks of equal prompts have lengths such as {', '.join(map(str, np.unique(every)[:5]))}: "
             "no size of groups divides them",
             where=found[odd].where,
-            remedy="say the size (num_generations) with group_size",
+            remedy="say the size (num_generations) with --group",
         )
     fitting = []
     for batch, its in zip(found, lengths, strict=True):
@@ -310,7 +310,7 @@ def _blocks(prompt: Ints) -> Ints:
 
 def _open(found: Sequence[Batch], every: Ints, size: int) -> str:
     """In which way blocks leave the size of groups open; empty if in none."""
-    certain = "(group_size says it for certain)."
+    certain = "(--group says it for certain)."
     if size == 1:
         return "No two neighbours share a prompt: every completion is a group of its own."
     if long := int((every > size).sum()):

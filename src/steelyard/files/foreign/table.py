@@ -130,8 +130,8 @@ class Gathered:
 
     def columns(self) -> Columns:
         """All of them as arrays."""
-        whole = np.array(self._whole, np.int64).reshape(-1, 6).T
-        real = np.array(self._real, np.float64).reshape(-1, 6).T
+        whole = np.asarray(self._whole, np.int64).reshape(-1, 6).T
+        real = np.asarray(self._real, np.float64).reshape(-1, 6).T
         for column in self.parts.values():
             column.extend([NAN] * (len(self) - len(column)))
         return Columns(

@@ -68,7 +68,7 @@ def total(found: Sequence[Batch], size: int, options: Options, says: list[str], 
     )
     lacks.append(
         f"The total cannot be known: the reward columns are {', '.join(names) or 'none'}, and {why}. "
-        "Say which are reward functions (rewards) and their weights (reward_weights) with weights."
+        "Say which are reward functions (--function) and their `reward_weights` (--weight)."
     )
     return Named(names, [blank(len(batch)) for batch in found])
 

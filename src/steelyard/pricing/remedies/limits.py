@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from steelyard.clock import Seconds
+from steelyard.clock import Seconds, in_words
 from steelyard.pricing.observed import Bools, Floats
 from steelyard.pricing.remedies.ground import Ground, refused, share
 from steelyard.pricing.values import Remedy
@@ -54,7 +54,7 @@ def timeout(ground: Ground, timeout_s: Seconds | None = None) -> Remedy:
     """
     limit, asked = ground.limit_s, timeout_s
     timeout_s = candidate(ground) if timeout_s is None else timeout_s
-    now = "set a timeout" if limit is None else f"lower the timeout from {limit:g} s"
+    now = "set a timeout" if limit is None else f"lower the timeout from {in_words(limit)}"
     if timeout_s is None:
         return refused("timeout", now, "no call finished, so nobody knows how long a right one takes")
     if limit is not None and timeout_s >= limit:
@@ -69,7 +69,7 @@ def timeout(ground: Ground, timeout_s: Seconds | None = None) -> Remedy:
     newly = int((good & (ground.service_s > timeout_s)).sum())
     return ground.remedy(
         "timeout",
-        f"{now} to {timeout_s:g} s" if limit is not None else f"{now} of {timeout_s:g} s",
+        f"{now} to {in_words(timeout_s)}" if limit is not None else f"{now} of {in_words(timeout_s)}",
         ground.waits.less(np.maximum(ground.service_s - timeout_s, 0.0)),
         costs=f"cuts {share(newly, int(good.sum()), who)}",
         rests_on="each measured call, cut at the new constant; nothing is cut there and then tried again",
@@ -104,7 +104,8 @@ def adaptive(ground: Ground) -> Remedy:
         title,
         ground.waits.less(spared),
         costs=f"cuts {share(newly, passing, 'passing calls')}",
-        rests_on=f"deadlines of {learnt.min():.3g} to {learnt.max():.3g} s, each from earlier steps only, in "
+        rests_on=f"deadlines of {in_words(learnt.min())} to {in_words(learnt.max())}, each from earlier "
+        "steps only, in "
         + ("CPU seconds, taken to be spent evenly over a call" if by_cpu else "seconds of service time"),
     )
 
@@ -126,7 +127,7 @@ def _deadlines(ground: Ground, mine: Bools, taken: Floats) -> Floats:
 
 def _longer(ground: Ground, limit: Seconds, timeout_s: Seconds) -> Remedy:
     """What a longer constant would change is not identified; bounds are."""
-    title = f"raise the timeout from {limit:g} s to {timeout_s:g} s"
+    title = f"raise the timeout from {in_words(limit)} to {in_words(timeout_s)}"
     if not ground.hit.any():
         return ground.remedy(
             "timeout",
@@ -140,8 +141,8 @@ def _longer(ground: Ground, limit: Seconds, timeout_s: Seconds) -> Remedy:
     return refused(
         "timeout",
         title,
-        f"not identified: nothing was seen beyond {limit:g} s; the wait would grow by 0 to "
-        f"{known.mean():.3g} s a step in the mean (by up to {most:.3g} s in one of the "
+        f"not identified: nothing was seen beyond {in_words(limit)}; the wait would grow by 0 to "
+        f"{in_words(known.mean())} a step in the mean (by up to {in_words(most)} in one of the "
         f"{int((known > 0).sum())} steps with a call that was cut)",
         rests_on="calls that were cut end anywhere from the present constant to the new one",
     )

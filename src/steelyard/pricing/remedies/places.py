@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.clock import in_words
 from steelyard.pricing.observed import Floats, Ints
 from steelyard.pricing.remedies.ground import LOOKED_AT, Ground, refused
 from steelyard.pricing.simulate import evenly, served
@@ -26,7 +27,7 @@ def pool(ground: Ground) -> Remedy:
         costs=f"{'places' if seats is None else f'{seats:,} places'} held all the time"
         + ("" if price is None else f", ${price:,.2f} per hour"),
         rests_on=f"the measured spawn of {int(measured.sum()):,} of {len(spawn):,} calls "
-        f"({np.nanmean(spawn):.3g} s in the mean), taken off each",
+        f"({in_words(float(np.nanmean(spawn)))} in the mean), taken off each",
     )
 
 
