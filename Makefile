@@ -10,13 +10,13 @@ help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(VENV)/.package ## score answers and programs of examples/, and show what became of them
-	@mkdir -p out && rm -f out/demo.jsonl* out/code.jsonl*
-	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl
+	@mkdir -p out && rm -f out/demo.* out/code.*
+	$(BIN)/steelyard score examples/rollouts.jsonl --reward gsm8k --out out/demo.jsonl --report out/demo.html
 	@echo
 	$(BIN)/steelyard show out/demo.jsonl --group p05-1
 	@echo
 	@if $(BIN)/steelyard doctor > out/doctor.txt; then \
-	  $(BIN)/steelyard score examples/code.jsonl --reward tests --cpu 1 --out out/code.jsonl && \
+	  $(BIN)/steelyard score examples/code.jsonl --reward tests --cpu 1 --out out/code.jsonl --report out/code.html && \
 	  for group in ledge merge queue; do echo; $(BIN)/steelyard show out/code.jsonl --group $$group || exit 1; done; \
 	  echo; echo "One program with its tests, its end and its clocks: $(BIN)/steelyard show out/code.jsonl --row ledge-8"; \
 	else \
@@ -28,7 +28,9 @@ demo: $(VENV)/.package ## score answers and programs of examples/, and show what
 	  "  $(BIN)/steelyard show out/demo.jsonl --row p05-7             # one completion, and why it got nothing" \
 	  "  $(BIN)/steelyard score examples/tags.jsonl --reward answer,format --out out/tags.jsonl" \
 	  "  $(BIN)/steelyard score YOUR.jsonl --reward gsm8k --column answer=YOUR_FIELD --out out/yours.jsonl" \
-	  "  $(BIN)/steelyard rewards                                     # what else there is"
+	  "  $(BIN)/steelyard rewards                                     # what else there is" \
+	  "  $(BIN)/python examples/loop.py out/loop.ledger && $(BIN)/steelyard price out/loop.ledger --report out/loop.html" \
+	  "" "The pages to look at: out/demo.html$$(test -f out/code.html && echo ', out/code.html')"
 
 test: $(VENV)/.dev ## run the whole suite
 	$(BIN)/pytest
@@ -50,7 +52,7 @@ $(VENV)/.package: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "steelyard needs Python >= 3.11, and '$(PYTHON)' is not one. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --editable .
+	$(BIN)/python -m pip install -qq --editable '.[report]'
 	@touch $@
 
 # `--group` came with pip 25.1; older Pythons ship older pips.
