@@ -33,6 +33,7 @@ PUBLIC = [
     "__version__",
     "builtin",
     "load_recipe",
+    "record_steps",
     "reward",
     "score_file",
 ]
