@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from steelyard.pricing.observed import MISSING, SCORED, UNSCORED, Calls, Observed, Rows, Steps, blank
+from steelyard.pricing.observed import (
+    MISSING,
+    SCORED,
+    UNSCORED,
+    Calls,
+    Observed,
+    Rows,
+    Steps,
+    blank,
+    compact,
+)
 
 
 def planted(
@@ -38,8 +48,8 @@ def planted(
     """
     rng = np.random.default_rng(seed)
     n, groups = steps * batch, steps * batch // group
-    step = np.repeat(np.arange(steps), batch)
-    of = np.repeat(np.arange(groups), group)
+    step = compact(np.repeat(np.arange(steps), batch))
+    of = compact(np.repeat(np.arange(groups), group))
     if rate <= 0:
         chance = np.zeros(groups)
     elif rho <= 0:
@@ -63,18 +73,18 @@ def planted(
     calls = Calls(
         step=step,
         group=of,
-        row=np.arange(n),
-        part=np.zeros(n, np.int64),
+        row=compact(np.arange(n)),
+        part=np.zeros(n, np.int32),
         service_s=service,
         censored=cut,
-        cause=np.where(cut, 0, MISSING),
+        cause=compact(np.where(cut, 0, MISSING)),
         queued_s=blank(n),
         began_s=blank(n),
         spawn_s=blank(n),
         cpu_s=blank(n),
         passed=right & ~cut & ~lost,
     )
-    rows = Rows(step, of, value, np.where(silent, UNSCORED, SCORED), cut & ~silent)
+    rows = Rows(step, of, value, compact(np.where(silent, UNSCORED, SCORED)), cut & ~silent)
     waits = np.maximum.reduceat(service, np.arange(0, n, batch))
     generation = generation_s * grows * noise
     table = Steps(

@@ -51,7 +51,7 @@ def test_correlated_timeouts_hit_fewer_steps():
 def test_the_answer_stands_first_and_the_largest_saving_next():
     done = steelyard("price", *options(**NUMBERS))
     first = done.out.splitlines()[0]
-    assert first == "A step takes 46.8 s: 24.5 s busy, 22.3 s waiting for rewards (47.6 %)."
+    assert first == "A step takes 46.8 s: 24.5 s busy, 22.3 s waiting for rewards (47.6 % idle)."
     assert (
         done.out.index("lower the timeout")
         < done.out.index("double the batch")

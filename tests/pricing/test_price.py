@@ -111,9 +111,8 @@ def test_money_follows_the_seconds():
 
 def test_busy_time_that_was_not_measured_can_be_told():
     run = planted(rate=0.01)
-    bare = dataclasses.replace(
-        run, steps=dataclasses.replace(run.steps, generation_s=blank(40), training_s=blank(40))
-    )
+    unknown = {name: blank(40) for name in ("generation_s", "training_s", "wall_s")}
+    bare = dataclasses.replace(run, steps=dataclasses.replace(run.steps, **unknown))
     assert price_observed(bare).step is None
     told = price_observed(bare, busy_s=24.51)
     assert told.step.value == pytest.approx(24.51 + told.wait.value)
@@ -226,3 +225,14 @@ def test_a_memory_limit_is_no_timeout():
     price = price_observed(dataclasses.replace(run, causes=["memory"]))
     assert price.rate.value == 0
     assert price.causes[0].cause == "memory"
+
+
+def test_time_that_is_neither_busy_nor_waiting_is_told_apart_and_is_not_lost():
+    run = planted(rate=0.01)
+    longer = dataclasses.replace(run, steps=dataclasses.replace(run.steps, wall_s=run.steps.wall_s + 3.0))
+    plain, found = price_observed(run), price_observed(longer)
+    assert plain.other is None
+    assert found.other.value == pytest.approx(3.0)
+    assert found.step.value == pytest.approx(plain.step.value + 3.0)
+    assert found.idle.value == pytest.approx(found.wait.value / found.step.value)
+    assert found.remedies[0].after.value == pytest.approx(found.step.value - found.remedies[0].saves.value)

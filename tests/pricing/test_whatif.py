@@ -441,7 +441,7 @@ def test_below_thirty_steps_there_is_no_interval_and_the_reason_is_given():
 
 def test_busy_time_is_as_measured_else_as_told_else_not_known():
     run = planted(rate=0.01)
-    bare = replace(run, steps=replace(run.steps, generation_s=blank(40), training_s=blank(40)))
+    bare = replace(run, steps=replace(run.steps, **{name: blank(40) for name in ("generation_s", "training_s", "wall_s")}))
     assert remedies(bare)[0].after is None
     told = remedies(bare, generation_s=12.47, training_s=12.04)[0]
     assert told.after.value == pytest.approx(remedies(run)[0].after.value, abs=0.01)

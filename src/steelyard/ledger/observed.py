@@ -30,6 +30,7 @@ from steelyard.pricing.observed import (
     Rows,
     Steps,
     blank,
+    compact,
 )
 
 _AT_ONCE: Final = 4_096  # rows at a time: they stay in the processor's cache
@@ -137,12 +138,24 @@ def _attempts(ledger: Ledger, run: Run, causes: _Words) -> dict[str, Any]:
     query = f"SELECT {', '.join(words.values())} FROM attempts WHERE run = ? AND try >= 0"
     for columns in _columns(ledger, f"{query} AND service_s IS NOT NULL ORDER BY attempt", run.number):
         for name, column in zip(words, columns, strict=True):
-            numbers = [causes.number(word) for word in column] if name == "cause" else column
-            parts[name].append(np.array(numbers, np.float64 if name.endswith("_s") else np.int64))
-    table = {name: np.concatenate(some) if some else np.zeros(0, np.int64) for name, some in parts.items()}
-    count = len(table["first"])
-    unknown = {"grp": np.full(count, MISSING), "session": np.full(count, MISSING), "began_s": blank(count)}
-    return unknown | table
+            if name.endswith("_s"):
+                parts[name].append(None if set(column) == {None} else np.array(column, np.float64))
+            else:
+                numbers = [causes.number(word) for word in column] if name == "cause" else column
+                parts[name].append(compact(np.array(numbers, np.int64)))
+    sizes = [len(one) for one in parts["first"]]
+    table = {name: _whole(some, sizes) for name, some in parts.items()}
+    none = np.broadcast_to(np.int32(MISSING), sum(sizes))
+    return {"grp": none, "session": none, "began_s": blank(sum(sizes))} | table
+
+
+def _whole(parts: list[Any], sizes: list[int]) -> Any:  # noqa: ANN401 - of floats or of whole numbers
+    """Put a column's parts together; where nothing was measured, in no memory."""
+    if all(part is None for part in parts):
+        return blank(sum(sizes)) if parts else np.zeros(0, np.int32)
+    whole = [blank(size) if part is None else part for part, size in zip(parts, sizes, strict=True)]
+    parts.clear()
+    return np.concatenate(whole)
 
 
 def _columns(ledger: Ledger, query: str, *values: object) -> Iterator[Sequence[Sequence[Any]]]:
@@ -173,7 +186,7 @@ def _groups(ledger: Ledger, run: Run, table: Mapping[str, Any]) -> Ints:
     told = np.full(most + 1, MISSING, np.int64)
     told[table["first"][alone]] = table["grp"][alone]
     if (told != MISSING).all():
-        return told
+        return compact(told)
     query = "SELECT place - ?1, grp FROM rollouts WHERE place BETWEEN ?1 AND ?2 ORDER BY place"
     found = [np.zeros((2, 0), np.int64)]
     found += [
@@ -183,7 +196,7 @@ def _groups(ledger: Ledger, run: Run, table: Mapping[str, Any]) -> Ints:
     ordinals, groups = np.concatenate(found, axis=1)
     by_ordinal = np.full(int(ordinals[-1]) + 1 if len(ordinals) else 0, MISSING, np.int64)
     by_ordinal[ordinals] = groups
-    return by_ordinal
+    return compact(by_ordinal)
 
 
 def _steps(ledger: Ledger, run: Run, groups: Ints) -> tuple[list[str], Ints]:
@@ -202,7 +215,13 @@ def _steps(ledger: Ledger, run: Run, groups: Ints) -> tuple[list[str], Ints]:
         words.number("not told")
     for group, step in rows:
         step_of[group] = words.number(step)
-    return words.known, step_of
+    labels = words.known
+    if all(label.isdecimal() for label in labels):  # numbered: whatever order the groups came in
+        order = np.argsort([int(label) for label in labels], kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        labels, step_of = [labels[one] for one in order], place[step_of]
+    return labels, compact(step_of)
 
 
 def _verdicts(ledger: Ledger, run: Run, rollouts: int) -> tuple[Floats, Ints, Bools]:
@@ -213,12 +232,11 @@ def _verdicts(ledger: Ledger, run: Run, rollouts: int) -> tuple[Floats, Ints, Bo
     weights: Mapping[str, float] = run.spec.get("weights", {})
     weight = np.array([float(weights.get(name, 1.0)) for name in run.parts])
     value, scored, abstained = np.zeros(rollouts), np.zeros(rollouts, np.bool_), np.zeros(rollouts, np.bool_)
-    lost, right = np.zeros(rollouts, np.bool_), np.zeros((len(weight), rollouts), np.bool_)
+    lost, best = np.zeros(rollouts, np.bool_), np.full((len(weight), rollouts), np.nan)
     lowest = np.full(len(weight), np.inf)
     differ = np.zeros(len(weight), np.bool_)
     first = first_place(run.number)
     query = "SELECT place - ?1, part, verdict, value, code IS NULL FROM scores WHERE place BETWEEN ?1 AND ?2"
-    judged_by_part: list[tuple[Ints, Ints, Floats]] = []
     for columns in _columns(ledger, query, first, first_place(run.number + 1) - 1):
         ordinal, part, kind = (np.array(column, np.int64) for column in columns[:3])
         said, full = np.array(columns[3], np.float64), np.array(columns[4], np.bool_)
@@ -233,12 +251,11 @@ def _verdicts(ledger: Ledger, run: Run, rollouts: int) -> tuple[Floats, Ints, Bo
         np.maximum.at(highest, part[judged], said[judged])
         differ |= lowest < highest
         full &= judged
-        judged_by_part.append((part[full], ordinal[full], said[full]))
-    for part, ordinal, said in judged_by_part:
-        right[part, ordinal] = (said > lowest[part]) | ~differ[part]
-    verdict = np.where(lost | ~(scored | abstained), UNSCORED, np.where(scored, SCORED, ABSTAINED))
+        best[part[full], ordinal[full]] = said[full]
+    bar = np.where(differ, lowest, -np.inf)[:, None]
+    verdict = compact(np.where(lost | ~(scored | abstained), UNSCORED, np.where(scored, SCORED, ABSTAINED)))
     value[verdict != SCORED] = np.nan
-    return value, verdict, right
+    return value, verdict, best > bar
 
 
 def _clocks(

@@ -130,7 +130,7 @@ def joined(
     """
     numbers = np.unique(np.array([span.step for span in spans], np.int64))
     known = {str(number): at for at, number in enumerate(numbers.tolist())}
-    place = np.array([known.get(str(label), MISSING) for label in observed.steps.labels], np.int64)
+    place: Ints = np.array([known.get(str(label), MISSING) for label in observed.steps.labels])
     if (place == MISSING).all():
         observed, place = _by_time(observed, timeline(spans, phases=phases, coverage=coverage))
     calls = observed.calls
@@ -145,7 +145,7 @@ def joined(
     found = place != MISSING
 
     def taken(column: Floats | None) -> Floats:
-        filled = blank(len(place))
+        filled = np.full(len(place), np.nan)
         if column is not None:
             filled[found] = column[place[found]]
         return filled

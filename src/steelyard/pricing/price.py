@@ -40,6 +40,8 @@ from steelyard.pricing.whatif import lower_timeout, remedies_on, shave_tail
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 STEPS_DRAWN: Final = 400
+OTHER: Final = 0.01
+"""Share of a step's wall that is told apart when it is neither busy nor waiting."""
 _POINTS: Final = 300
 
 
@@ -166,10 +168,13 @@ class _Pricing:
         told = {"wait": self._said(mean(wait[known]), "s")}
         if np.isfinite(busy).any():
             told["busy"] = self._said(mean(busy[np.isfinite(busy)]), "s")
-        both = known & np.isfinite(busy)
+        step = self.ground.step_s
+        both = known & np.isfinite(step)
         if both.any():
-            step = wait + busy
             told["step"] = self._said(mean(step[both]), "s")
+            other = np.maximum(step - busy - wait, 0.0)[both & np.isfinite(busy)]
+            if other.sum() > OTHER * step[both].sum():
+                told["other"] = self._said(mean(other), "s")
             told["idle"] = self._said(ratio(wait[both], step[both]), "share")
             if (both & hit).any():
                 some = both & hit
@@ -191,6 +196,7 @@ class _Pricing:
         rate, limit = float(cut.mean()), ground.limit_s
         if limit is None or cut.all():
             return told
+        limit = float(length[cut].mean()) if cut.any() else limit  # some limits are of CPU time
         body = expected_maximum(length[~cut], max(1.0, batch * (1 - rate)))
         rho = correlation.rho if correlation is not None else None
         if rho is not None:

@@ -155,7 +155,9 @@ class Price:
     measured
         Whether it was computed from observations; else from numbers alone.
     busy, wait, step
-        Seconds per step: generation plus training, waiting for rewards, both.
+        Seconds per step: generation plus training, waiting for rewards, all of it.
+    other
+        Seconds of it that are neither, such as a weight sync; `None` where they are next to nothing.
     idle, idle_hit
         Share of wall time in which the accelerator waits: of the run (total wait over total wall), and of a
         step that contains a timeout.
@@ -204,6 +206,7 @@ class Price:
     wait: Estimate | None = None
     busy: Estimate | None = None
     step: Estimate | None = None
+    other: Estimate | None = None
     idle: Estimate | None = None
     idle_hit: Estimate | None = None
     limit_s: Seconds | None = None

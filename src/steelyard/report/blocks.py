@@ -122,7 +122,11 @@ def shares(parts: Sequence[tuple[str, str, float, str]]) -> Html:
     shown = [part for part in parts if part[2] > 0]
     if not shown:
         return Html("")
-    bar = "".join(f'<i style="flex-grow:{size:.6g};background:var(--{c})"></i>' for _, _, size, c in shown)
+    whole = sum(size for _, _, size, _ in shown)
+    bar = "".join(
+        f'<i style="flex-grow:{100 * size / whole:.6g};background:var(--{colour})"></i>'
+        for _, _, size, colour in shown
+    )
     keys = "".join(
         f'<li><i style="background:var(--{colour})"></i><b>{text(value)}</b> {text(name)}</li>'
         for name, value, _, colour in shown

@@ -168,6 +168,8 @@ def _answer(price: Price) -> Html:
             ("busy: generation and training", words.said(price.busy), price.busy.value, "generation"),
             ("waiting for rewards", words.said(price.wait), price.wait.value, "wait"),
         ]
+        if price.other is not None:
+            parts.append(("other", words.said(price.other), price.other.value, "flat"))
     count = len(price.doubts)
     doubted = (
         f'<p class="warned"><a href="#doubts">{count} {"doubt" if count == 1 else "doubts"}: '

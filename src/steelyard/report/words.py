@@ -138,7 +138,7 @@ def headline(price: Price) -> str:
     if price.step is not None and price.busy is not None and price.wait is not None:
         return (
             f"A step takes {said(price.step)}: {said(price.busy)} busy, "
-            f"{said(price.wait)} waiting for rewards."
+            f"{said(price.wait)} waiting for rewards{f', {said(price.other)} other' if price.other else ''}."
         )
     if price.wait is not None:
         return f"A step waits {said(price.wait)} for rewards."
@@ -150,7 +150,7 @@ def answer(price: Price) -> str:
     said_of = headline(price).removesuffix(".")
     known = []
     if price.idle is not None and price.wait is not None:
-        known.append(said(price.idle))
+        known.append(f"{said(price.idle)} idle")
     if (shown := price.idle or price.wait) is not None and interval(shown):
         known.append(f"95 % interval {interval(shown)}")
     if not said_of:
@@ -225,9 +225,10 @@ def _rows(said_of: _Said) -> list[Row]:
 
 def _step(price: Price) -> _Said:
     limit = f"the timeout of {in_words(price.limit_s)}" if price.limit_s is not None else "the timeout"
-    yield "step", price.step, "busy plus waiting, on average"
+    yield "step", price.step, "all of it, on average"
     yield "busy", price.busy, "generation plus training: the accelerator works"
     yield "waiting", price.wait, "the accelerator stands still until the last reward is in"
+    yield "other", price.other, "neither busy nor waiting: a weight sync, logging"
     yield "idle", price.idle, "of the run's wall time: all waiting over all time"
     yield "idle, a hit step", price.idle_hit, f"of a step in which a reward reaches {limit}"
     yield "calls that time out", price.rate, f"of all calls of a reward, those that reach {limit}"

@@ -295,7 +295,7 @@ def _calls(columns: Columns, cut: Bools, cause: Ints, *, together: bool) -> Call
 def _steps(columns: Columns, labels: Sequence[str]) -> Steps:
     """Steps; generation is the time in which at least one rollout of the step was being generated."""
     n = len(labels)
-    generation = blank(n)
+    generation = np.full(n, np.nan)
     known = np.flatnonzero(np.isfinite(columns.generated_from_s) & np.isfinite(columns.generated_to_s))
     edges = np.searchsorted(columns.step[known], np.arange(n + 1))
     for at in range(n):

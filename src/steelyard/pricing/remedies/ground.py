@@ -155,6 +155,12 @@ class Ground:
         """Per step: generation plus training."""
         return _filled(self.step_generation_s + self.step_training_s, self.busy_told_s)
 
+    @cached_property
+    def step_s(self) -> Floats:
+        """Per step: the whole of it, as a recorder saw it, else busy time and wait."""
+        wall = self.observed.steps.wall_s
+        return np.where(np.isnan(wall), self.busy_s + self.wait_s, wall)
+
     def remedy(
         self, name: str, title: str, saving_s: Floats, *, costs: str, rests_on: str, capped: bool = True
     ) -> Remedy:
@@ -167,7 +173,7 @@ class Ground:
         saves = self._estimate(saving_s)
         if saves is None:
             return refused(name, title, "no step has a wait that was measured: record when calls end")
-        after = self._estimate(self.busy_s + self.wait_s - saving_s)
+        after = self._estimate(self.step_s - saving_s)
         dollars = self._dollars(saves)
         return Remedy(name, title, saves, after, costs, rests_on, dollars=dollars)
 
