@@ -209,7 +209,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a price holds
         return [_plain(one) for one in value]
     if isinstance(value, Enum):
         return value.value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float):  # NumPy's, too
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def _of_numbers(given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401

@@ -33,6 +33,7 @@ from steelyard.pricing.observed import (
     compact,
 )
 
+UNJUDGED: Final = -1
 _AT_ONCE: Final = 4_096  # rows at a time: they stay in the processor's cache
 
 
@@ -69,6 +70,11 @@ def _observed(ledger: Ledger, run: Run) -> Observed:
     row_step = step_of[groups]
     value, verdict, right = _verdicts(ledger, run, len(groups))
     step = row_step[asked]
+    last = np.minimum(asked + table["members"], len(row_step)) - 1
+    apart = (table["members"] == 1) | (step == row_step[last])
+    if not apart.all():  # a chunk of cheap judgements: it says nothing of one step's wait
+        table = {name: column[apart] for name, column in table.items()}
+        asked, step = table["first"], step[apart]
     began, machine = _clocks(ledger, run, step, table, len(labels))
     calls = Calls(
         step=step,
@@ -85,17 +91,20 @@ def _observed(ledger: Ledger, run: Run) -> Observed:
         passed=right[table["part"], asked] & (table["cause"] == MISSING),
     )
     stepped = labels != [""]
+    judged = verdict != UNJUDGED
     nothing = blank(len(labels))
     return Observed(
         f"{ledger.path.name}, run {run.number}",
         calls,
-        Rows(row_step, groups, value, verdict, np.zeros(len(groups), np.bool_)),
+        Rows(
+            row_step[judged], groups[judged], value[judged], verdict[judged], np.zeros(judged.sum(), np.bool_)
+        ),
         Steps(labels, nothing, nothing, nothing, nothing, machine),
         list(run.parts),
         causes.known,
         stepped=stepped,
         says=["service time, queue and end of every attempt", "every verdict, by part"],
-        lacks=_lacks(run, stepped=stepped),
+        lacks=_lacks(run, stepped=stepped, together=int((~apart).sum()), unjudged=int((~judged).sum())),
     )
 
 
@@ -253,7 +262,7 @@ def _verdicts(ledger: Ledger, run: Run, rollouts: int) -> tuple[Floats, Ints, Bo
         full &= judged
         best[part[full], ordinal[full]] = said[full]
     bar = np.where(differ, lowest, -np.inf)[:, None]
-    verdict = compact(np.where(lost | ~(scored | abstained), UNSCORED, np.where(scored, SCORED, ABSTAINED)))
+    verdict = compact(np.select([lost, scored, abstained], [UNSCORED, SCORED, ABSTAINED], default=UNJUDGED))
     value[verdict != SCORED] = np.nan
     return value, verdict, best > bar
 
@@ -275,12 +284,16 @@ def _clocks(
     return np.where((high > low)[step], np.nan, began), machine
 
 
-def _lacks(run: Run, *, stepped: bool) -> list[str]:
+def _lacks(run: Run, *, stepped: bool, together: int, unjudged: int) -> list[str]:
     found = ["how long generation and training took: record them (docs/recording.md), or say --busy"]
     if not stepped:
         found.append(
             "which training step a rollout belongs to, so the run is one burst: give rows a column `step`"
         )
+    if together:
+        found.append(f"times of {together:,} calls that judged rollouts of several steps at once")
+    if unjudged:
+        found.append(f"verdicts of {unjudged:,} rollouts: the run was stopped before they were judged")
     if run.spec.get("shapes") or run.spec.get("combine", "weighted sum") != "weighted sum":
         found.append("what the recipe makes of the weighted sum of its parts: totals here are that sum")
     return found

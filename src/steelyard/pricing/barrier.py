@@ -255,14 +255,14 @@ def stalled_on_arrival(
     """A step in which one group waits for the timeout, each group's backward running when it is in.
 
     The training of the other groups hides under the wait: `T_train * (groups-1) / groups`, if the wait
-    is as long. See `on_arrival` for any arrivals, and for what may be hidden at all.
+    is as long. See `simulate.trained_on_arrival` for any arrivals, and for what may be hidden at all.
 
     Examples
     --------
     >>> round(stalled_on_arrival(12.47, 12.20, 2, 30, 16), 1)  # 54.7 without
     43.2
     """
-    return generation_s + float(on_arrival([median_s] * (groups - 1) + [timeout_s], training_s))
+    return generation_s + max(median_s + training_s, timeout_s + training_s / groups)
 
 
 def expected_on_arrival(
@@ -290,39 +290,6 @@ def expected_on_arrival(
     ends = np.maximum(median_s + training_s, timeout_s + late * training_s / groups)
     ends[0] = median_s + training_s
     return float(hits(hit, groups) @ ends)
-
-
-def on_arrival(arrivals_s: ArrayLike, training_s: ArrayLike) -> Floats:
-    """When the last group is trained on, if each group's backward starts as soon as it is in.
-
-    Parameters
-    ----------
-    arrivals_s
-        When each group is in, after generation, shape `(..., groups)`, in any order.
-    training_s
-        Of all groups together, shape `(...)`; each is taken to need the same part.
-
-    Returns
-    -------
-    ndarray
-        Seconds after generation, shape `(...)`.
-
-    Notes
-    -----
-    One server with equal jobs, work-conserving: `max_k (a_(k) + (groups - k + 1) * training / groups)`
-    over sorted arrivals `a` (Lindley 1952, unrolled). Only forward and backward can be hidden, no optimizer
-    step and no weight sync; and smaller micro-batches may be slower: put measured seconds here.
-
-    Examples
-    --------
-    >>> on_arrival([[2.0] * 15 + [30.0]], [12.2]).round(2).tolist()
-    [30.76]
-    """
-    ordered = np.sort(np.asarray(arrivals_s, float), axis=-1)
-    groups = ordered.shape[-1]
-    left = np.arange(groups, 0, -1) / groups
-    finished: Floats = (ordered + np.asarray(training_s, float)[..., None] * left).max(axis=-1)
-    return finished
 
 
 def _log_products(factors: ArrayLike) -> Floats:

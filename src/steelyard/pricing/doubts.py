@@ -103,7 +103,7 @@ def _drift(observed: Observed) -> Doubt | None:
     if known.sum() < _LEAST_TREND:
         return None
     change, chance = _trend(generation[known])
-    share = change / generation[known].mean()
+    share = float(change / generation[known].mean())
     if abs(share) < DRIFT or chance >= CHANCE:
         return None
     return Doubt(
@@ -118,18 +118,21 @@ def _drift(observed: Observed) -> Doubt | None:
 def _contention(observed: Observed) -> Doubt | None:
     calls = observed.calls
     usable = ~calls.censored & np.isfinite(calls.service_s) & (calls.service_s > 0)
-    group = calls.group[usable] if (calls.group[usable] != MISSING).all() else None
+    known = usable & (calls.group != MISSING)  # hard prompts are no contention
+    usable = known if known.any() else usable
+    group = calls.group[usable] if known.any() else None
     step = calls.step[usable]
     units = usable.sum() if group is None else len(np.unique(group))
     if not 1 < len(np.unique(step)) < units:
         return None
     between = between_steps(calls.service_s[usable], step, group)
-    if between.share.value < BETWEEN or between.pvalue >= CHANCE:
+    between_share = float(between.share.value)
+    if between_share < BETWEEN or between.pvalue >= CHANCE:
         return None
     return Doubt(
         DoubtKind.CONTENTION,
-        between.share.value,
-        f"steps are slow or fast as a whole: {between.share.value:.0%} of the spread of service times lies "
+        between_share,
+        f"steps are slow or fast as a whole: {between_share:.0%} of the spread of service times lies "
         "between steps, so the wait is shorter than independent calls would make it",
         "believe the observed barrier, not the independent one; give rewards cores of their own",
     )

@@ -116,7 +116,7 @@ def bill(prices: Prices, *, step: Estimate, idle: Estimate, batch: float) -> dic
     return {
         "per_hour": Estimate(prices.per_hour, "$/h", basis="the prices given"),
         "per_step": scaled(step, each, "$"),
-        "per_1000": scaled(step, each * 1000 / batch, "$"),
+        **({"per_1000": scaled(step, each * 1000 / batch, "$")} if batch else {}),
         "idle_share": scaled(idle, prices.waiting / prices.per_hour, "share"),
         "idle_per_hour": scaled(idle, prices.waiting, "$/h"),
         "idle_per_day": scaled(idle, prices.waiting * 24, "$/day"),

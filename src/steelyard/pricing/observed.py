@@ -25,8 +25,8 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
 
-TIME_LIMITS: Final = frozenset({"cpu", "cpu_adaptive", "idle", "timeout", "wall"})
-"""Causes that are a matter of time: a call that ended by one is what a timeout is. (`memory` is not.)"""
+OF_SPACE: Final = frozenset({"memory", "processes", "threads", "files", "output"})
+"""Limits that are no matter of time: a call that one of them cut did not time out. Any other one did."""
 
 SCORED: Final = 0
 ABSTAINED: Final = 1
@@ -95,8 +95,9 @@ class Rows:
     verdict
         `SCORED`, `ABSTAINED` or `UNSCORED`.
     failed
-        Whether it got its value through no judgement: a limit cut it, its judge failed, a timeout was
-        written down as a number.
+        Whether it got its value through no judgement: a timeout or an error was written down as a number.
+        Not in ledgers of ours: there an end that the candidate brought about is a judgement, and what the
+        machinery failed on is unscored.
     """
 
     step: Ints
@@ -166,6 +167,8 @@ class Observed:
         What this kind of source can tell, and what it cannot, in sentences.
     limit_s
         The constant at which calls are cut, where the source says so.
+    tells_failures
+        Whether the source can tell a failure from a reward; else nothing is known of corrupted groups.
     """
 
     source: str
@@ -178,6 +181,7 @@ class Observed:
     says: Sequence[str] = ()
     lacks: Sequence[str] = ()
     limit_s: Seconds | None = None
+    tells_failures: bool = True
 
     @property
     def seen_steps(self) -> int:
@@ -187,7 +191,7 @@ class Observed:
     @property
     def timed_out(self) -> Bools:
         """Per call: whether a limit of time cut it; where no cause is told, whether anything did."""
-        timely = np.array([*(cause in TIME_LIMITS for cause in self.causes), True])
+        timely = np.array([*(cause not in OF_SPACE for cause in self.causes), True])
         return np.asarray(self.calls.censored & timely[self.calls.cause])
 
 

@@ -8,7 +8,7 @@ first is far from the second, the run says why in its doubts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,12 +30,14 @@ from steelyard.errors import RefusedError
 from steelyard.pricing.barrier import expected_maximum, knee, step_hit
 from steelyard.pricing.corruption import corruption
 from steelyard.pricing.doubts import doubts
-from steelyard.pricing.given import KNEE, within
+from steelyard.pricing.given import KNEE, halves, within
 from steelyard.pricing.money import Prices, bill
-from steelyard.pricing.observed import MISSING, UNSCORED, Bools, Floats, Observed
+from steelyard.pricing.observed import MISSING, UNSCORED, Bools, Calls, Floats, Ints, Observed, blank
+from steelyard.pricing.predicted import drawn_anew, groups_drawn_anew
 from steelyard.pricing.remedies.ground import Ground, basis
+from steelyard.pricing.remedies.votes import unscored
 from steelyard.pricing.values import Cause, Curve, Estimate, Price, Quantile, Remedy, StepLine, Suspicion
-from steelyard.pricing.waits import numbered, total
+from steelyard.pricing.waits import numbered, or_zero, total
 from steelyard.pricing.whatif import lower_timeout, remedies_on, shave_tail
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
@@ -85,22 +87,59 @@ def price_observed(
             where=observed.source,
             remedy="record the phase `reward`, or the calls of rewards (docs/recording.md)",
         )
-    for option, value in (("--busy", busy_s), ("--generation", generation_s), ("--training", training_s)):
-        within(option, value, np.inf, "seconds")
+    observed, beside = _apart(observed)
     ground = Ground(
         observed,
-        busy_told_s=busy_s,
-        generation_s=generation_s,
-        training_s=training_s,
+        **_told(observed, busy_s, generation_s, training_s),
         dollars_per_hour=None if prices is None else prices.waiting,
         sandbox_dollars_per_hour=None if prices is None else prices.sandbox or None,
         places=places,
     )
+    if prices is not None and prices.sandbox and not prices.sandboxes:
+        prices = prices._replace(sandboxes=ground.seats or ground.batch)
     asked = [
         *([] if timeout_s is None else [lower_timeout(ground, timeout_s)]),
         *([] if rate is None else [shave_tail(ground, rate)]),
     ]
-    return _Pricing(ground, prices, asked).price(suspicions)
+    return _Pricing(ground, prices, asked, beside).price(suspicions)
+
+
+def _told(
+    observed: Observed, busy_s: Seconds | None, generation_s: Seconds | None, training_s: Seconds | None
+) -> dict[str, Seconds | None]:
+    """Busy seconds as they were told, for a run that has not measured them; two of three give the third."""
+    told = {"busy_told_s": busy_s, "generation_s": generation_s, "training_s": training_s}
+    if sum(value is not None for value in told.values()) > 1:
+        told = dict(zip(told, halves(busy_s, generation_s, training_s), strict=True))
+    measured = {"--generation": observed.steps.generation_s, "--training": observed.steps.training_s}
+    measured["--busy"] = observed.steps.busy_s
+    given = {"--busy": busy_s, "--generation": generation_s, "--training": training_s}
+    for option, value in given.items():
+        within(option, value, np.inf, "seconds")
+        if value is not None and np.isfinite(measured[option]).all():
+            raise RefusedError("every step has it measured", where=option, remedy="leave it out")
+    return told
+
+
+def _apart(observed: Observed) -> tuple[Observed, list[str]]:
+    """Leave starts and queues out where steps were judged side by side, and nobody saw what each waited.
+
+    A file is scored as fast as it goes: calls of a later step are ready long before they are asked, which
+    no step would wait for.
+    """
+    calls, steps = observed.calls, len(observed.steps)
+    timed = np.flatnonzero(np.isfinite(calls.began_s + calls.service_s))
+    if steps < 2 or not len(timed) or np.isfinite(observed.steps.exposed_s).any():
+        return observed, []
+    first, last = np.full(steps, np.inf), np.full(steps, -np.inf)
+    np.minimum.at(first, calls.step[timed], calls.began_s[timed] - or_zero(calls.queued_s[timed]))
+    np.maximum.at(last, calls.step[timed], calls.began_s[timed] + calls.service_s[timed])
+    order = np.argsort(first)
+    if (first[order][1:] >= np.maximum.accumulate(last[order])[:-1]).all():
+        return observed, []
+    nothing = blank(len(calls))
+    apart = replace(observed, calls=replace(calls, began_s=nothing, queued_s=nothing))
+    return apart, ["what a step waited: steps were judged side by side, so only service times are told"]
 
 
 @dataclass(frozen=True)
@@ -108,12 +147,18 @@ class _Pricing:
     ground: Ground
     prices: Prices | None
     asked: Sequence[Remedy]
+    beside: Sequence[str]
+
+    @property
+    def _calls(self) -> Calls:
+        return self.ground.observed.calls
 
     def price(self, suspicions: Sequence[Suspicion]) -> Price:
         ground, observed = self.ground, self.ground.observed
         told: dict[str, Any] = {}
         busy = np.isfinite(ground.busy_s).all()
-        notes = [note for note in observed.lacks if not (busy and "--busy" in note)]  # told meanwhile
+        lacks = [*observed.lacks, *self.beside]
+        notes = [note for note in lacks if not (busy and "--busy" in note)]  # told meanwhile
         if np.isfinite(observed.calls.service_s).any():
             told = self._times()
         elif np.isfinite(observed.steps.exposed_s).any():
@@ -122,7 +167,8 @@ class _Pricing:
             told["doubts"] = doubts(observed, survival([], []), None)
         else:
             notes.insert(0, "No call has a service time, so no second is priced: only rewards and groups.")
-        batch = ground.batch or _median(np.bincount(observed.rows.step))
+            told["remedies"] = [unscored(ground)] if observed.tells_failures else []
+        batch = ground.batch
         told |= self._corruption()
         if self.prices is not None and {"step", "idle"} <= told.keys():
             told["money"] = bill(self.prices, step=told["step"], idle=told["idle"], batch=batch)
@@ -142,11 +188,10 @@ class _Pricing:
         ground, observed = self.ground, self.ground.observed
         calls = observed.calls
         timed = np.isfinite(calls.service_s)
-        times, cut = calls.service_s[timed], observed.timed_out[timed]
+        times, cut = calls.service_s[timed], calls.censored[timed]  # by whatever: it would have taken longer
         curve = survival(times, cut)
         correlation = self._correlation()
-        hit = ground.hit
-        hits = total(hit, calls.step, len(observed.steps))
+        hits = total(observed.timed_out, calls.step, len(observed.steps))
         seen = ground.sizes > 0
         told: dict[str, Any] = {
             "limit_s": ground.limit_s,
@@ -182,42 +227,48 @@ class _Pricing:
         return told
 
     def _barriers(self, correlation: Correlation | None) -> dict[str, Any]:
-        """Observed, independent, correlated; and where shaving the tail begins to pay."""
+        """Observed, and as it would be were calls or groups drawn anew; where shaving the tail pays."""
         ground = self.ground
-        slowest = ground.waits.slowest_s
-        length, step = ground.waits.length_s, ground.waits.step
-        batch, group = max(1, round(ground.batch)), max(1, round(self._group_size()))
+        waits, steps = ground.waits, len(ground.waits.slowest_s)
+        slowest, length = waits.slowest_s, waits.length_s
         told: dict[str, Any] = {
             "observed": self._said(mean(slowest[np.isfinite(slowest)]), "s"),
-            "independent": self._said(_independent(length, step, len(slowest), batch), "s"),
+            "independent": self._said(drawn_anew(length, waits.step, steps), "s"),
         }
-        cut = np.zeros(len(length), np.bool_)
-        cut[ground.waits.chain[ground.hit]] = True
-        rate, limit = float(cut.mean()), ground.limit_s
-        if limit is None or cut.all():
+        group = self._of_chains(ground.observed.calls.group)
+        if (group != MISSING).any():
+            told["correlated"] = self._said(groups_drawn_anew(length, waits.step, group, steps), "s")
+        cut = self._cut_chains()
+        if not cut.any() or cut.all():
             return told
-        limit = float(length[cut].mean()) if cut.any() else limit  # some limits are of CPU time
+        rho = 0.0
+        if correlation is not None and correlation.rho is not None:
+            told["correlation"] = self._said(correlation.rho, "correlation")
+            rho = correlation.rho.value
+        batch = max(1, round(ground.chains))
+        members = max(1, round(self._group_size() * ground.chains / max(ground.batch, 1)))
+        rate, limit = float(cut.mean()), float(length[cut].mean())  # some limits are of CPU time
         body = expected_maximum(length[~cut], max(1.0, batch * (1 - rate)))
-        rho = correlation.rho if correlation is not None else None
-        if rho is not None:
-            found, low, high = (
-                None
-                if one is None
-                else body + max(limit - body, 0.0) * step_hit(rate, batch, group=group, rho=one)
-                for one in (rho.value, rho.high, rho.low)  # the more come together, the fewer steps are hit
-            )
-            told["correlated"] = Estimate(found or 0.0, "s", low, high, self._basis(rho))
-            told["correlation"] = self._said(rho, "correlation")
-        at = 0.0 if rho is None else rho.value
-        told["knee"] = Estimate(
-            knee(KNEE, batch, group=group, rho=at), "share", basis=f"{KNEE:.0%} of steps hit"
-        )
+        bend = knee(KNEE, batch, group=members, rho=rho)
+        told["knee"] = Estimate(bend, "share", basis=f"{KNEE:.0%} of steps hit")
         busy = ground.busy_s[np.isfinite(ground.busy_s)]
         floor = float(busy.mean()) if len(busy) else 0.0
-        rates = np.unique([*np.geomspace(1e-4, 0.5, 80), *([rate] if rate > 0 else [])])
-        waits = body + max(limit - body, 0.0) * step_hit(rates, batch, group=group, rho=at)
-        told["knee_curve"] = Curve(rates.tolist(), (floor + waits).tolist(), marks=(rate,))
+        rates = np.unique([*np.geomspace(1e-4, 0.5, 80), rate])
+        wait = body + max(limit - body, 0.0) * step_hit(rates, batch, group=members, rho=rho)
+        told["knee_curve"] = Curve(rates.tolist(), (floor + wait).tolist(), marks=(rate,))
         return told
+
+    def _of_chains(self, column: Ints) -> Ints:
+        """A column of calls by chain: all calls of one have the same."""
+        found = np.full(len(self.ground.waits.length_s), MISSING, column.dtype)
+        found[self.ground.waits.chain] = column
+        return found
+
+    def _cut_chains(self) -> Bools:
+        """Which chains have a call that timed out."""
+        cut = np.zeros(len(self.ground.waits.length_s), np.bool_)
+        cut[self.ground.waits.chain[self.ground.hit]] = True
+        return cut
 
     def _recorded(self) -> dict[str, Any]:
         """What a recorder and queues tell."""
@@ -231,7 +282,7 @@ class _Pricing:
             if both.any() and reward[both].sum() > 0:
                 told["tail_ratio"] = self._said(ratio(steps.exposed_s[both], reward[both]), "share")
         if ground.waits.timed.any():
-            told["in_flight"] = ground.seats
+            told["in_flight"] = ground.seen_in_flight
         queued = np.isfinite(calls.queued_s)
         if queued.any():
             count = len(steps)
@@ -242,6 +293,8 @@ class _Pricing:
 
     def _corruption(self) -> dict[str, Any]:
         rows = self.ground.observed.rows
+        if not self.ground.observed.tells_failures:
+            return {}
         found = corruption(rows, len(self.ground.observed.steps))
         some = found.groups > 0
         if not some.any():
@@ -266,16 +319,18 @@ class _Pricing:
         return told
 
     def _correlation(self) -> Correlation | None:
-        """Of timeouts within prompts, where it is known which calls belong to one."""
-        calls = self.ground.observed.calls
-        known = np.flatnonzero(calls.group != MISSING)
+        """Of timeouts within prompts, for the part that times out most; tries of one rollout are one."""
+        group, part = (self._of_chains(column) for column in (self._calls.group, self._calls.part))
+        cut = self._cut_chains()
+        most = int(np.bincount(part[cut]).argmax()) if cut.any() else 0
+        known = np.flatnonzero((group != MISSING) & (part == most))
         if not len(known):
             return None
-        number, groups = numbered(calls.group[known])
-        size = np.bincount(number, minlength=groups)
+        number, groups = numbered(group[known])
         step = np.zeros(groups, np.int64)
-        step[number] = calls.step[known]
-        return intra_prompt(total(self.ground.hit[known], number, groups), size, step)
+        step[number] = self.ground.waits.step[known]
+        size = np.bincount(number, minlength=groups)
+        return intra_prompt(total(cut[known], number, groups), size, step)
 
     def _lines(self, hits: Floats) -> list[StepLine]:
         ground, steps = self.ground, self.ground.observed.steps
@@ -315,28 +370,6 @@ class _Pricing:
             if calls
             else basis(interval, len(self.ground.observed.calls))
         )
-
-
-def _independent(length: Floats, step: np.ndarray[Any, Any], steps: int, batch: int) -> Interval:
-    """The mean longest of `batch` independent draws, with the spread that the steps give it.
-
-    Notes
-    -----
-    The influence of a time x on `integral 1 - F^N` is `-N integral_x F^(N-1)`, less its mean; summed over a
-    step that is what the step adds to the error, and the interval is the t interval of those.
-    """
-    value = expected_maximum(length, batch)
-    order = np.argsort(length)
-    ordered = length[order]
-    below = np.arange(1, len(length)) / len(length)
-    pieces = np.diff(ordered) * below ** (batch - 1)
-    tail = np.append(np.cumsum(pieces[::-1])[::-1], 0.0)
-    influence = np.empty(len(length))
-    influence[order] = -batch * tail
-    influence -= influence.mean()
-    of_step = total(influence, step, steps) / len(length)
-    seen = np.bincount(step, minlength=steps) > 0
-    return mean(value + seen.sum() * of_step[seen])._replace(value=value)
 
 
 def _quantile(

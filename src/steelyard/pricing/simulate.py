@@ -129,7 +129,8 @@ def draw(
 def trained_on_arrival(arrivals_s: Floats, training_s: Floats, step: Ints, steps: int) -> Floats:
     """When each step's last group is trained on, if each group's backward starts as soon as it is in.
 
-    As `barrier.on_arrival`, for steps with different numbers of groups and groups of different sizes.
+    Only forward and backward can be hidden, no optimizer step and no weight sync; and smaller micro-batches
+    may be slower: put measured seconds here.
 
     Parameters
     ----------

@@ -66,10 +66,6 @@ def remedies(
             raise RefusedError(
                 f"must be 0 or more, is {value}", where=name, remedy="leave it out if not known"
             )
-    if places is not None and places < 1:
-        raise RefusedError(
-            f"must be 1 or more, is {places}", where="places", remedy="leave it out if not known"
-        )
     return remedies_on(Ground(observed, places=places, **told))
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from steelyard.clock import Seconds
 from steelyard.durations import MIN_STEPS, Interval, mean
+from steelyard.errors import RefusedError
 from steelyard.pricing.money import HOUR_S, scaled
 from steelyard.pricing.observed import Bools, Floats, Ints, Observed
-from steelyard.pricing.simulate import evenly, in_flight
+from steelyard.pricing.simulate import evenly, in_flight, served
 from steelyard.pricing.values import Estimate, Remedy
-from steelyard.pricing.waits import Waits, or_zero, total, waits
+from steelyard.pricing.waits import Waits, latest, or_zero, total, waits
 
 LOOKED_AT: Final = 200_000
 """Calls of a long run that are looked at one by one: those of evenly chosen steps, about half a second."""
@@ -40,6 +41,11 @@ class Ground:
         What the accelerators cost, all together; what one sandbox does.
     places
         How many calls can be served at once, where the run does not show it.
+
+    Raises
+    ------
+    RefusedError
+        Less than one place.
     """
 
     observed: Observed
@@ -49,6 +55,13 @@ class Ground:
     dollars_per_hour: float | None = None
     sandbox_dollars_per_hour: float | None = None
     places: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a number of places that cannot be."""
+        if self.places is not None and self.places < 1:
+            raise RefusedError(
+                f"must be 1 or more, is {self.places}", where="--places", remedy="leave it out if not known"
+            )
 
     @cached_property
     def waits(self) -> Waits:
@@ -78,10 +91,14 @@ class Ground:
         return np.bincount(self.observed.calls.step, minlength=len(self.observed.steps))
 
     @cached_property
+    def chains(self) -> float:
+        """Chains of a step, in the median: how many its barrier waits for."""
+        return _median_size(self.waits.step)
+
+    @cached_property
     def batch(self) -> float:
-        """Rollouts (chains) of a step, in the median."""
-        sizes = np.bincount(self.waits.step, minlength=len(self.observed.steps))
-        return float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
+        """Completions of a step, in the median: its rollouts; chains, where the run tells of no rollout."""
+        return _median_size(self.observed.rows.step) or self.chains
 
     @cached_property
     def limit_s(self) -> Seconds | None:
@@ -115,13 +132,56 @@ class Ground:
         return np.where(some, longest, np.median(longest[some]) if some.any() else np.nan)
 
     @cached_property
+    def ready_s(self) -> Floats:
+        """Per chain: when it was ready, on a clock of its step's own; 0 where nobody saw that."""
+        calls, told = self.observed.calls, self.waits
+        timed = told.timed[calls.step] & np.isfinite(calls.service_s)
+        since = np.where(timed, np.nan_to_num(calls.queued_s) - calls.began_s, -np.inf)
+        ready = -latest(since, told.chain, len(told.step))
+        return np.where(np.isfinite(ready), ready.round(6), 0.0)  # rounding must not decide who is first
+
+    @cached_property
+    def served_again(self) -> Ints:
+        """Steps whose calls can be served again: an even selection of those of which it is known enough."""
+        told = self.waits
+        known = np.flatnonzero(told.timed if self.places is None else ~np.isnan(told.wait_s))
+        return known[evenly(self.sizes[known], LOOKED_AT)]
+
+    def ends_s(self, length_s: Floats, places: int) -> Floats:
+        """When each step's last chain ends if chains of such lengths are served again, in so many places.
+
+        Parameters
+        ----------
+        length_s
+            Per chain, shape `(c,)`.
+        places
+            How many are served at once.
+
+        Returns
+        -------
+        ndarray
+            Shape `(s,)`, on a clock of each step's own; `nan` of a step that is not `served_again`.
+        """
+        step, kept = self.waits.step, self.served_again
+        order = np.argsort(step, kind="stable")
+        first, last = (np.searchsorted(step[order], kept, side) for side in ("left", "right"))
+        ends = np.full(len(self.sizes), np.nan)
+        for one, begin, end in zip(kept, first, last, strict=True):
+            mine = order[begin:end]
+            ends[one] = served(self.ready_s[mine], length_s[mine], places).max()
+        return ends
+
+    @property
     def seats(self) -> int | None:
-        """How many calls can be served at once: as told, else the most in flight; `None` if neither is known.
+        """How many calls can be served at once: as told, else the most in flight; `None` if unknown."""
+        return self.seen_in_flight if self.places is None else self.places
+
+    @cached_property
+    def seen_in_flight(self) -> int | None:
+        """The most calls that were seen under way at once; `None` where nobody saw when calls began.
 
         Of a long run an even selection of its steps is looked at.
         """
-        if self.places is not None:
-            return self.places
         calls, timed = self.observed.calls, np.flatnonzero(self.waits.timed)
         if not len(timed):
             return None
@@ -211,6 +271,12 @@ def share(count: int, of: int, what: str) -> str:
 def percent(part: float, digits: int = 2) -> str:
     """`0.12 %`."""
     return f"{100 * part:.{digits}f} %"
+
+
+def _median_size(step: Ints) -> float:
+    """How often a step occurs, in the median of those that do; 0 of none."""
+    sizes = np.bincount(step)
+    return float(np.median(sizes[sizes > 0])) if len(step) else 0.0
 
 
 def _filled(column: Floats, told: Seconds | None) -> Floats:

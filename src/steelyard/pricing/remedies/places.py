@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steelyard.clock import in_words
-from steelyard.pricing.observed import Floats, Ints
-from steelyard.pricing.remedies.ground import LOOKED_AT, Ground, refused
-from steelyard.pricing.simulate import evenly, served
+from steelyard.pricing.remedies.ground import Ground, refused
 from steelyard.pricing.values import Remedy
-from steelyard.pricing.waits import latest
 
 
 def pool(ground: Ground) -> Remedy:
@@ -38,34 +35,17 @@ def workers(ground: Ground) -> Remedy:
         return refused(
             "workers", title, "when calls began is not known, nor how many places there are: pass --places N"
         )
-    known = np.flatnonzero(told.timed if ground.places is None else ~np.isnan(told.wait_s))
-    if not len(known):
+    kept = ground.served_again
+    if not len(kept):
         return refused("workers", title, "no call has a service time")
-    kept = known[evenly(ground.sizes[known], LOOKED_AT)]
+    before, after = (ground.ends_s(told.length_s, places) for places in (now, 2 * now))
     price = ground.sandboxes_per_hour
     return ground.remedy(
         "workers",
         f"{title}: {2 * now:,} instead of {now:,}",
-        _shorter(ground, kept, now),
+        np.maximum(before - after, 0.0),
         costs=f"{now:,} more places" + ("" if price is None else f", up to ${price:,.2f} per hour more"),
         rests_on=f"measured service times of {len(kept):,} of {len(ground.sizes):,} steps, served again in "
         "the order in which they were ready"
         + ("" if told.timed.all() else " (all at once, if nobody saw that)"),
     )
-
-
-def _shorter(ground: Ground, kept: Ints, places: int) -> Floats:
-    """Per step: by how much it ends earlier with twice the places; `nan` of a step that is not `kept`."""
-    calls, told = ground.observed.calls, ground.waits
-    timed = told.timed[calls.step] & np.isfinite(calls.service_s)
-    since = np.where(timed, np.nan_to_num(calls.queued_s) - calls.began_s, -np.inf)
-    ready = -latest(since, told.chain, len(told.step))
-    ready = np.where(np.isfinite(ready), ready.round(6), 0.0)  # rounding must not decide who is first
-    order = np.argsort(told.step, kind="stable")
-    first, last = (np.searchsorted(told.step[order], kept, side) for side in ("left", "right"))
-    saving = np.full(len(ground.sizes), np.nan)
-    for step, begin, end in zip(kept, first, last, strict=True):
-        mine = order[begin:end]
-        before, after = (served(ready[mine], told.length_s[mine], n).max() for n in (places, 2 * places))
-        saving[step] = max(0.0, before - after)
-    return saving
