@@ -19,39 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 SIZES = ((40, 128), (1_000, 128), (1_000, 512), (10_000, 512))
 
 
-def fill(path: Path, steps: int, batch: int) -> None:
-    """Write a run's rollouts, attempts and verdicts down, a step at a time."""
-    from planted import planted
-    from steelyard.clock import Clocks
-    from steelyard.ledger import Ledger
-    from steelyard.outcome import Attempt, End, Score, Scored
-    from steelyard.rollout import Group, Rollout
-
-    with Ledger(path) as ledger:
-        run = ledger.begin("planted", {"of": "bench/price.py"}, {"tests": "tests/1"})
-        for step in range(steps):
-            calls = planted(steps=1, batch=batch, rate=0.01, contention=0.3, seed=step).calls
-            first, groups = step * batch, []
-            for at in range(0, batch, 8):
-                ordinal = (first + at) // 8
-                rollouts = [
-                    Rollout(first + at + i, "p", "c", {}, (ordinal, i), first + at + i, "row")
-                    for i in range(8)
-                ]
-                groups.append(Group(ordinal, ordinal, rollouts))
-            ledger.enter(run, groups, steps={group.ordinal: str(step) for group in groups})
-            members = [rollout for group in groups for rollout in group.rollouts]
-            times, cuts, passed = calls.service_s.tolist(), calls.censored.tolist(), calls.passed.tolist()
-            attempts, scores = [], []
-            for one, took, cut, right in zip(members, times, cuts, passed, strict=True):
-                clocks = Clocks(queued_s=0.01, service_s=took, began_s=60.0 * step, censored=cut)
-                end, limit = (End.CUT, "cpu") if cut else (End.FINISHED, None)
-                attempts.append(Attempt(one.ordinal, "tests", 0, one.ordinal, 1, clocks, end, limit))
-                said = Scored(float(right), None if right else "cpu" if cut else "wrong_answer")
-                scores.append(Score(one.key, one.ordinal, "tests", "tests/1", said, one.ordinal))
-            ledger.leave(run, attempts=attempts, scores=scores)
-
-
 def price(path: Path) -> None:
     """Price a ledger, and print what that took."""
     started = time.perf_counter()
@@ -70,12 +37,14 @@ def price(path: Path) -> None:
 
 
 def main(sizes: list[tuple[int, int]]) -> None:
+    from planted_ledger import fill
+
     print(f"{'steps':>7} {'batch':>6} {'calls':>10} {'import s':>9} {'read s':>7} {'price s':>8} {'all s':>6}"
           f" {'peak MB':>8} {'us a call':>10}")  # fmt: skip
     for steps, batch in sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "run.ledger")
-            fill(path, steps, batch)
+            fill(path, steps=steps, batch=batch)
             told = subprocess.run(
                 [sys.executable, __file__, "--price", str(path)], check=True, capture_output=True, text=True
             ).stdout

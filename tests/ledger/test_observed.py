@@ -88,11 +88,11 @@ def test_a_worker_process_tells_when_its_items_began(tmp_path):
 PARTS = {"right": "right/1", "brief": "brief/1"}
 
 
-def written(ledger, *, run=None, weights=None):
+def written(ledger, *, run=None, weights=None, steps=None):
     """Two groups of two: one all judged, one with a lost row; a chunk of the second part judged all four."""
     run = run or ledger.begin("one", {"weights": weights or {"right": 1.0, "brief": 0.5}}, PARTS)
     groups = groups_of(2, size=2)
-    ledger.enter(run, groups, steps={0: "a", 1: "b"})
+    ledger.enter(run, groups, steps=steps or {0: "a", 1: "b"})
     rollouts = [one for group in groups for one in group.rollouts]
     attempts = [
         Attempt(o, "right", 0, o, 1, Clocks(service_s=1.0 + o, queued_s=0.5, began_s=10.0 + o))
@@ -117,7 +117,7 @@ def written(ledger, *, run=None, weights=None):
 
 def test_totals_ends_and_causes_come_out_of_the_record_audits_and_what_was_not_timed_do_not(tmp_path):
     with Ledger(tmp_path / "x.ledger") as ledger:
-        found = observed(ledger, written(ledger))
+        found = observed(ledger, written(ledger, steps={0: "a", 1: "a"}))
     assert found.calls.service_s.tolist() == [1.0, 2.0, 3.0, 30.0, 2.0, 0.001]
     assert found.calls.group.tolist() == [0, 0, 1, 1, 1, MISSING]  # one call judged both groups
     assert [found.causes[one] if one != MISSING else "" for one in found.calls.cause] == [
@@ -127,7 +127,7 @@ def test_totals_ends_and_causes_come_out_of_the_record_audits_and_what_was_not_t
     assert found.calls.passed.tolist() == [True, False, True, False, False, True]
     assert found.rows.verdict.tolist() == [SCORED, SCORED, SCORED, UNSCORED]
     assert np.array_equal(found.rows.value, [1.5, 0.5, 1.5, np.nan], equal_nan=True)
-    assert list(found.steps.labels) == ["a", "b"]
+    assert list(found.steps.labels) == ["a"]
     assert not found.rows.failed.any()  # what was scored was judged
     assert np.isnan(found.calls.began_s[3])
 
@@ -220,7 +220,9 @@ def test_processes_write_spans_at_once_beside_a_run_that_is_written(tmp_path):
         found = list(spans(ledger))
         assert len(found) == 60
         assert len({session for session, _ in found}) == 3
-        assert len(observed(ledger, run).calls) == 6
+        told = observed(ledger, run)
+        assert len(told.calls) == 5  # the sixth judged rollouts of two steps: it is no step's
+        assert any("1 call " in one for one in told.lacks)
         assert ledger.verify() == []
 
 

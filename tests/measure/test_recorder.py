@@ -124,7 +124,7 @@ def test_a_phase_that_raises_is_recorded_and_its_exception_flies_on(steps, spans
     assert [(span.phase, span.end, span.cut_by, span.value) for span in spans] == [
         ("call", 3, None, None),
         ("reward", 3, None, None),
-        ("step", 3, None, None),
+        ("step", 3, "broken", None),
     ]
 
 
@@ -141,6 +141,15 @@ def test_a_call_is_cut_by_an_exception_that_says_so(steps, spans, error, word):
     with steps.step(), pytest.raises(type(error)), steps.call():
         raise error
     assert spans[0].cut_by == word
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, TimeoutError])
+def test_a_step_that_an_exception_leaves_is_broken_and_the_next_one_is_whole(steps, spans, error):
+    with pytest.raises(error), steps.step():
+        raise error
+    with steps.step():
+        pass
+    assert [(span.step, span.cut_by) for span in spans] == [(0, "broken"), (1, None)]
 
 
 def test_what_the_reward_says_of_its_cut_stands(steps, spans):
@@ -397,9 +406,8 @@ def test_a_program_that_ends_anyhow_leaves_the_steps_it_finished(tmp_path, how, 
     assert done.returncode == status, done.stderr
     spans = read(path)
     assert [span.phase for span in spans] == phases
-    assert [span.cut_by for span in spans if span.step == 1] == ["closed"] * 2 * (how == "unclosed") + [
-        None
-    ] * 2 * (how == "raised")
+    cuts = {"killed": [], "unclosed": ["closed", "closed"], "raised": [None, "broken"]}
+    assert [span.cut_by for span in spans if span.step == 1] == cuts[how]
 
 
 def test_a_closed_recorder_is_let_go(clock):

@@ -111,15 +111,99 @@ def test_a_run_may_have_words_of_its_own():
         timeline(spans, phases={"rollout": "generate"})
 
 
-def test_what_no_step_recorded_is_not_known_and_what_one_step_lacks_is_zero():
+def test_what_was_not_recorded_is_not_known_and_never_zero():
     found = timeline(lane("rank 0", ("generation", 0, 10)))
     assert np.isnan(
         [found.training_s, found.reward_s, found.exposed_s, found.service_s, found.queued_s]
     ).all()
     assert found.in_flight.tolist() == [MISSING]
     found = timeline([*BARRIER, *lane("rank 0", ("generation", 60, 70), step=1)])
+    for column, first in (("training_s", 12), ("busy_s", 24), ("reward_s", 30), ("exposed_s", 30)):
+        assert np.array_equal(getattr(found, column), [first, np.nan], equal_nan=True), column
+    found = timeline([*BARRIER, *lane("rank 0", ("reward", 60, 70), ("training", 70, 75), step=1)])
+    assert np.array_equal(found.generation_s, [12, np.nan], equal_nan=True)
+    assert np.array_equal(found.busy_s, [24, np.nan], equal_nan=True)
+
+
+def test_a_run_that_has_one_half_only_is_busy_in_that_half():
+    found = timeline(
+        [*lane("rank 0", ("generation", 0, 10)), *lane("rank 0", ("generation", 10, 15), step=1)]
+    )
+    assert found.busy_s.tolist() == [10, 5]
+    assert found.wall_s.tolist() == [10, 5]
+
+
+def test_a_phase_in_which_nothing_was_to_be_done_takes_no_time_and_is_known():
+    second = lane("rank 0", ("generation", 60, 70), ("training", 70, 70), step=1)
+    found = timeline([*BARRIER, *second])
     assert found.training_s.tolist() == [12, 0]
-    assert found.exposed_s.tolist() == [30, 0]
+    assert found.busy_s.tolist() == [24, 10]
+
+
+def test_nobody_knows_how_long_a_step_was_whose_whole_and_half_are_missing():
+    half = [("reward", 72, 102), ("training", 102, 114)]
+    assert np.isnan(timeline([*BARRIER, *lane("rank 0", *half, step=1)]).wall_s).tolist() == [False, True]
+    told = timeline([*BARRIER, *lane("rank 0", ("step", 60, 114), ("rollout", 60, 72), *half, step=1)])
+    assert told.wall_s.tolist() == [54, 54]
+    assert told.other_s.tolist() == [0, 12]
+
+
+# Steps that were broken off, steps that overlap
+
+
+def cut(start, end, *, by="broken", name="rank 0", step=1):
+    return Span(step, name, "step", start, end, cut_by=by)
+
+
+@pytest.mark.parametrize("by", ["broken", "closed"])
+def test_a_step_that_was_broken_off_is_left_out_and_its_holes_are_nobodys(by):
+    spans = [*BARRIER, *lane("rank 0", ("generation", 54, 60), step=1), cut(54, 63, by=by)]
+    assert timeline(spans).step.tolist() == [0]
+    assert timeline(spans).wall_s.tolist() == [54]
+    assert not holes(spans)
+    assert timeline(spans, unfinished=True).wall_s.tolist() == [54, 9]
+
+
+def test_a_step_is_broken_off_if_one_of_its_ranks_was():
+    whole = lane("rank 1", ("step", 54, 90), ("generation", 54, 70), ("training", 70, 90), step=1)
+    assert timeline([*BARRIER, *whole]).step.tolist() == [0, 1]
+    assert timeline([*BARRIER, *whole, cut(54, 63)]).step.tolist() == [0]
+
+
+def test_the_work_of_a_step_that_was_broken_off_covers_the_rewards_of_others():
+    first = lane("rank 0", ("step", 0, 20), ("generation", 0, 10), ("training", 10, 20))
+    spans = [*first, *lane("judge", ("call", 15, 26)), *lane("rank 0", ("generation", 20, 30), step=1)]
+    assert timeline([*spans, cut(20, 30)]).exposed_s.tolist() == [0]
+
+
+def test_a_run_without_a_finished_step_is_refused():
+    with pytest.raises(RefusedError, match="no step of 1 was finished"):
+        timeline([*lane("rank 0", ("generation", 0, 6), step=1), cut(0, 6)])
+
+
+def test_the_walls_of_steps_that_overlap_add_up_to_the_time_of_the_run():
+    spans = []
+    for step in range(4):  # each begins when its predecessor trains: a step every 20 s
+        at = 20.0 * step
+        spans += lane(
+            f"rank {step % 2}",
+            ("step", at, at + 30),
+            ("generation", at, at + 12),
+            ("reward", at + 12, at + 20),
+            ("training", at + 20, at + 30),
+            step=step,
+        )
+    found = timeline(spans)
+    assert found.wall_s.tolist() == [30, 20, 20, 20]
+    assert (found.end - found.start).tolist() == [30] * 4
+    assert found.other_s.tolist() == [0] * 4
+    pause = [span._replace(start=span.start + 200, end=span.end + 200, step=span.step + 9) for span in spans]
+    assert timeline([*spans, *pause]).wall_s.tolist() == [30, 20, 20, 20] * 2
+
+
+def test_a_step_within_another_is_counted_once():
+    within = lane("rank 1", ("step", 10, 30), ("generation", 10, 20), ("training", 20, 30), step=1)
+    assert timeline([*BARRIER, *within]).wall_s.tolist() == [24, 30]
 
 
 def test_other_time_is_what_is_neither_work_nor_reward():
@@ -140,8 +224,9 @@ def test_what_happens_between_two_steps_makes_none_of_them_longer():
 def test_steps_are_given_as_pricing_reads_them():
     steps = timeline([*BARRIER, *lane("rank 0", ("generation", 60, 70), step=7)]).steps()
     assert steps.labels == ["0", "7"]
-    assert steps.busy_s.tolist() == [24, 10]
-    assert steps.exposed_s.tolist() == [30, 0]
+    assert np.array_equal(steps.busy_s, [24, np.nan], equal_nan=True)
+    assert np.array_equal(steps.exposed_s, [30, np.nan], equal_nan=True)
+    assert np.array_equal(steps.reward_s, [30, np.nan], equal_nan=True)
     assert steps.machine.tolist() == [MISSING, MISSING]
 
 
@@ -279,7 +364,8 @@ def test_queues_are_apart_from_service():
 def test_calls_of_steps_without_spans_are_steps_too():
     found = timeline(BARRIER, calls=CallTimes(np.array([9]), np.array([70.0]), np.array([75.0])))
     assert found.step.tolist() == [0, 9]
-    assert found.wall_s.tolist() == [54, 5]
+    assert np.array_equal(found.wall_s, [54, np.nan], equal_nan=True)
+    assert (found.end - found.start).tolist() == [54, 5]
     assert found.calls.tolist() == [0, 1]
 
 
@@ -336,12 +422,16 @@ def test_a_timeline_is_what_counting_second_by_second_gives(spans):
         own = [span for span in spans if span.step == step]
         reward = seconds(own, "reward", "call")
         wall = max(span.end for span in own) - min(span.start for span in own)
-        assert found.wall_s[at] == wall
-        known = seconds(own, *BUSY) | reward
-        assert found.other_s[at] == pytest.approx(wall - len(known), abs=1e-9)
+        assert found.end[at] - found.start[at] == wall
+        halves = {word for word in BUSY if seconds(spans, word)}
+        if all(seconds(own, word) for word in halves):
+            known = seconds(own, *BUSY) | reward
+            assert found.wall_s[at] == wall
+            assert found.other_s[at] == pytest.approx(wall - len(known), abs=1e-9)
         calls = [(span.start, span.end) for span in own if span.phase == "call"]
         if not np.isnan(found.exposed_s[at]):
             assert found.exposed_s[at] == pytest.approx(len(reward - busy), abs=1e-9)
+        assert np.isnan(found.generation_s[at]) == (not any(span.phase == "generation" for span in own))
         if not np.isnan(found.generation_s[at]):
             assert found.generation_s[at] == pytest.approx(len(seconds(own, "generation")), abs=1e-9)
         if calls:
@@ -355,10 +445,28 @@ def test_a_timeline_is_what_counting_second_by_second_gives(spans):
 def test_nothing_lasts_longer_than_its_step_and_no_wait_longer_than_its_reward(spans):
     found = timeline(spans, coverage=None)
     for part in (found.generation_s, found.training_s, found.busy_s, found.reward_s, found.other_s):
-        assert (np.isnan(part) | ((part >= 0) & (part <= found.wall_s + 1e-9))).all()
+        assert (np.isnan(part) | ((part >= 0) & (part <= found.end - found.start + 1e-9))).all()
     waited = ~np.isnan(found.exposed_s)
     assert (found.exposed_s[waited] >= 0).all()
     assert (found.exposed_s[waited] <= found.reward_s[waited]).all()
+
+
+@unhurried
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), min_size=1, max_size=8))
+def test_walls_add_up_to_the_time_in_which_some_step_was_open(steps):
+    spans = [
+        span
+        for step, (start, length) in enumerate(steps)
+        for span in lane(
+            f"rank {step}",
+            ("step", start, start + length),
+            ("generation", start, start + length),
+            step=step,
+        )
+    ]
+    found = timeline(spans)
+    assert (found.wall_s >= 0).all()
+    assert found.wall_s.sum() == pytest.approx(len(seconds(spans, "step")), abs=1e-9)
 
 
 @unhurried

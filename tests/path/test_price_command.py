@@ -184,7 +184,7 @@ def test_an_empty_ledger_says_what_to_record(tmp_path):
 
 
 def test_a_scored_file_is_priced_by_the_record_beside_it(tmp_path):
-    write(tmp_path / "rows.jsonl", [rollout(str(i % 3), id=i, step=i // 8) for i in range(32)])
+    write(tmp_path / "rows.jsonl", [rollout(str(i % 3), id=i) for i in range(32)])
     assert steelyard("score", "rows.jsonl", "-r", "gsm8k", "-o", "o.jsonl", "-q", cwd=tmp_path).code == 0
     found = priced(tmp_path / "o.jsonl", busy=10)
     assert found["source"] == "o.jsonl.ledger, run 1"
@@ -226,3 +226,37 @@ def test_the_command_needs_no_numerical_library_to_say_its_help():
     done = in_a_process("price", "--help")
     assert done.code == 0
     assert "--infrastructure" in done.out
+
+
+def test_a_page_is_of_the_run_that_was_scored_also_where_a_later_one_stands_in_the_ledger(tmp_path):
+    pytest.importorskip("altair")
+    write(tmp_path / "a.jsonl", [rollout("#### 2", id=f"a{i}") for i in range(4)])
+    write(tmp_path / "b.jsonl", [rollout("#### 3", id=f"b{i}") for i in range(8)])
+    words = ("-r", "gsm8k", "-o", "o.jsonl", "--ledger", "x.ledger", "-q")
+    assert steelyard("score", "a.jsonl", *words, cwd=tmp_path).code == 0
+    assert steelyard("score", "b.jsonl", *words, "--new-run", cwd=tmp_path).code == 0
+    assert steelyard("score", "a.jsonl", *words, "--report", "a.html", cwd=tmp_path).code == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "4 completions in 1 group" in page
+    assert "x.ledger, run 1" in page
+
+
+def test_no_output_is_written_over_a_file_of_the_command(recorded, tmp_path):
+    before = recorded.read_bytes()
+    for option in ("--report", "--trace"):
+        done = steelyard("price", recorded, option, recorded)
+        assert done.code == 2
+        assert option in done.err
+    done = steelyard("price", recorded, "--trace", tmp_path / "no" / "folder.json")
+    assert done.code == 2
+    assert "--trace" in done.err
+    assert recorded.read_bytes() == before
+
+
+def test_a_run_with_a_doubt_is_one_json_document(tmp_path):
+    from planted_ledger import fill
+
+    fill(tmp_path / "x.ledger", steps=40, batch=16, contention=0.8)
+    found = priced(tmp_path / "x.ledger", busy=24.5)
+    assert "contention" in [doubt["kind"] for doubt in found["doubts"]]
+    assert found["batch"] == 16

@@ -17,11 +17,11 @@ from steelyard.pricing.barrier import (
     idle_of_hit_step,
     idle_share,
     knee,
-    on_arrival,
     seconds_per_completion,
     stalled_on_arrival,
     step_hit,
 )
+from steelyard.pricing.simulate import trained_on_arrival
 
 quick = settings(max_examples=40, deadline=None)
 
@@ -250,12 +250,11 @@ def test_a_group_that_stands_or_falls_as_one_has_no_part(rate, rho, expected):
 
 
 @quick
-@given(st.lists(seconds, min_size=1, max_size=12), seconds)
-def test_backward_on_arrival_is_a_queue_of_one_server(arrivals, training):
-    free = 0.0
-    for arrival in sorted(arrivals):
-        free = max(free, arrival) + training / len(arrivals)
-    assert on_arrival(arrivals, training) == pytest.approx(free)
+@given(seconds, seconds, seconds, st.integers(1, 16))
+def test_one_stalled_group_is_what_the_schedule_of_its_arrivals_says(median, more, training, groups):
+    arrivals = np.array([median] * (groups - 1) + [median + more])
+    end = trained_on_arrival(arrivals, np.full(groups, training / groups), np.zeros(groups, np.int64), 1)[0]
+    assert stalled_on_arrival(10.0, training, median, median + more, groups) == pytest.approx(10 + end)
 
 
 @quick
@@ -264,7 +263,8 @@ def test_expected_steps_with_backward_on_arrival_are_simulated_within_their_inte
     rate, groups, training, seed
 ):
     late = np.random.default_rng(seed).random((4_000, groups)) < rate
-    ends = on_arrival(np.where(late, 30.0, 2.0), np.full(4_000, training))
+    arrivals, step = np.where(late, 30.0, 2.0).ravel(), np.repeat(np.arange(4_000), groups)
+    ends = trained_on_arrival(arrivals, np.full(len(arrivals), training / groups), step, 4_000)
     told = expected_on_arrival(training, 2.0, 30.0, rate, groups)
     assert abs(told - ends.mean()) <= allowed(np.std(ends), span=30 + training)
 

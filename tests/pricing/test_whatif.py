@@ -1,5 +1,6 @@
 """Remedies, computed on the calls that were measured (src/steelyard/pricing/whatif.py)."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,13 @@ from planted import planted
 from steelyard.errors import RefusedError
 from steelyard.pricing import barrier
 from steelyard.pricing.observed import MISSING, Calls, Observed, Rows, Steps, blank
+from steelyard.pricing.price import price_observed
 from steelyard.pricing.remedies.barriers import double, groups, half
 from steelyard.pricing.remedies.ground import Ground
-from steelyard.pricing.remedies.limits import adaptive, timeout
+from steelyard.pricing.remedies.limits import adaptive, bounds, timeout
 from steelyard.pricing.remedies.places import pool, workers
-from steelyard.pricing.remedies.tails import hedge, tail, targets
+from steelyard.pricing.remedies.tails import hedge, tail, tails
+from steelyard.pricing.simulate import served
 from steelyard.pricing.waits import waits
 from steelyard.pricing.whatif import lower_timeout, remedies, shave_tail
 
@@ -152,6 +155,20 @@ def test_the_timeout_proposed_cuts_hardly_any_call_that_passes():
     assert "no lower round constant" in timeout(Ground(slow)).refused
 
 
+def test_calls_that_a_shorter_limit_cut_keep_it_and_the_remedy_says_how_many():
+    short = [
+        {"step": s, "row": 9 * s, "service_s": 10.0, "censored": True, "passed": False} for s in range(3)
+    ]
+    long = [{**short[0], "step": s, "row": 9 * s, "service_s": 30.0} for s in range(3, 6)]
+    good = [{"step": s, "row": 9 * s + 1, "service_s": 1.0} for s in range(6)]
+    run = by_hand(*short, *long, *good)
+    found = lower_timeout(run, 20)
+    assert saved(found) == pytest.approx(10 / 2)
+    assert "3 of 6 calls that were cut (50.00 %) were cut sooner, after 10 s to 10 s" in found.rests_on
+    assert "not identified (up to 5 s a step)" in found.rests_on
+    assert "cut sooner" not in lower_timeout(run, 8).rests_on
+
+
 def test_a_slow_part_keeps_the_constant_long_for_a_quick_one():
     quick = [{"row": r, "service_s": 1.0 + r / 1e6} for r in range(2_000)]
     slow = [{"row": 5_000 + r, "part": 1, "service_s": 7.0} for r in range(5)]
@@ -173,6 +190,47 @@ def test_a_longer_timeout_is_refused_with_bounds():
     assert saved(lower_timeout(planted(rate=0), 60)) == 0  # no call was cut, so all is known
     with pytest.raises(RefusedError, match="timeout_s"):
         lower_timeout(run, 0)
+
+
+def test_a_call_that_passes_under_a_longer_timeout_is_not_tried_again():
+    cut = {"row": 0, "service_s": 15.0, "censored": True, "passed": False}
+    found = lower_timeout(by_hand(cut, cut, cut, {"row": 1, "service_s": 20.0}), 20)
+    assert "the wait would change by -25 s to 15 s a step" in found.refused  # 20 s of row 1; three times 20 s
+    gated = by_hand(cut, {**cut, "part": 1}, parts=2)
+    assert "grow by 0 to 5 s" in lower_timeout(gated, 20).refused  # another part is no later try
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    places=st.integers(1, 6),
+    limit=st.floats(4, 12),
+    jobs=st.lists(st.tuples(st.floats(0.1, 6), st.floats(0, 1)), min_size=1, max_size=20),
+)
+def test_the_bounds_of_a_longer_timeout_hold_where_calls_queue(places, limit, jobs):
+    true, share = (np.array(column) for column in zip(*jobs, strict=True))
+
+    def run(until):
+        service = np.minimum(true, until)
+        began = served(np.zeros(len(true)), service, places) - service
+        return service, began
+
+    service, began = run(4)
+    cut = service >= 4
+    rows = [
+        {"row": i, "service_s": s, "began_s": b, "queued_s": b, "censored": c, "passed": not c}
+        for i, (s, b, c) in enumerate(zip(service, began, cut, strict=True))
+    ]
+    ground = Ground(by_hand(*rows), places=places)
+    if not cut.any() or limit == 4:
+        return
+    least, most, _ = bounds(ground, limit)
+    now = (service + began).max()
+    for late in (limit, 4 + share * (limit - 4)):  # all hang, or each passes somewhere
+        then = served(np.zeros(len(true)), np.where(cut, late, service), places).max()
+        assert least[0] - 1e-5 <= then - now <= most[0] + 1e-5
+    hanging = served(np.zeros(len(true)), np.where(cut, limit, service), places).max()
+    assert most[0] == pytest.approx(hanging - now, abs=1e-5)
+    assert f"served again in {places} places" in lower_timeout(ground, limit).rests_on
 
 
 def test_an_adaptive_deadline_knows_nothing_of_its_own_step():
@@ -225,7 +283,7 @@ def test_above_the_knee_shaving_is_noise_and_below_it_a_quarter_of_the_step():
     share = {one.title: one.saves.value / (one.saves.value + one.after.value) for one in (above, below)}
     assert share[above.title] < 0.05
     assert share[below.title] == pytest.approx(0.24, abs=0.02)
-    assert "above the knee (1.95 %" in above.costs
+    assert "above the knee (1.9" in above.costs
 
 
 def test_a_target_below_the_knee_leaves_half_of_the_steps_unhit_whatever_was_tried_again():
@@ -237,21 +295,47 @@ def test_a_target_below_the_knee_leaves_half_of_the_steps_unhit_whatever_was_tri
     )
     thrice = replace(thrice, steps=replace(once.steps, exposed_s=blank(2_000)))
     for run, spared in ((once, 30 - 2), (thrice, 3 * (30 - 2))):
-        ground = Ground(run)
-        half, below = targets(ground)
-        assert half == ground.rate / 2
-        left = saved(tail(ground, below))
-        assert left == pytest.approx(spared * (1 - 0.95**128 - 0.5), rel=0.05)
-        assert left > 4 * saved(tail(ground, half))
+        half, below = tails(Ground(run))
+        assert saved(below) == pytest.approx(spared * (1 - 0.95**128 - 0.5), rel=0.05)
+        assert saved(below) > 4 * saved(half)
 
 
-def test_where_prompts_hang_as_a_whole_prompts_are_spared():
-    alone, together = (Ground(planted(steps=3_000, rate=0.02, rho=rho, sigma=1e-9)) for rho in (0.0, 1.0))
-    assert "each rollout" in tail(alone, 0.01).rests_on
-    found = tail(together, 0.01)
-    assert "each prompt" in found.rests_on
-    hit = [barrier.step_hit(p, 128, group=8, rho=1.0) for p in (0.02, 0.01)]
-    assert saved(found) == pytest.approx(28 * (hit[0] - hit[1]), rel=0.06)
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.6, 1.0])
+def test_fewer_cut_calls_come_together_within_prompts_as_they_did(rho):
+    found = shave_tail(planted(steps=6_000, rate=0.01, rho=rho, sigma=1e-9), 0.005)
+    now, then = (barrier.step_hit(p, 128, group=8, rho=rho) for p in (0.01, 0.005))
+    assert saved(found) == pytest.approx(28 * (now - then), rel=0.06)
+    assert float(re.search(r"prompt as they are now \((.*?)\)", found.rests_on)[1]) == pytest.approx(
+        rho, abs=0.04
+    )
+
+
+def test_the_interval_of_a_tail_is_the_jackknife_of_all_that_it_is_told_from():
+    run = planted(steps=35, rate=0.01, rho=0.4, seed=5)
+
+    def without(step):
+        kept = np.flatnonzero(run.calls.step != step)
+        calls = Calls(**{name: getattr(run.calls, name)[kept] for name in Calls.__slots__})
+        exposed = np.where(np.arange(35) == step, np.nan, run.steps.exposed_s)
+        return Ground(replace(run, calls=calls, steps=replace(run.steps, exposed_s=exposed)))
+
+    for rate in (None, 0.004):  # of a told rate, only the present one is uncertain
+        left = np.array([saved(tail(without(step), rate)) for step in range(35)])
+        error = (34 / 35 * ((left - left.mean()) ** 2).sum()) ** 0.5
+        found = tail(Ground(run), rate).saves
+        assert found.high - found.value == pytest.approx(2.0322 * error, rel=1e-3)
+        assert found.value - found.low == pytest.approx(2.0322 * error, rel=1e-3)
+
+
+def test_a_rollout_with_a_quick_part_beside_the_one_that_hangs_is_as_correlated_as_alone():
+    run = planted(steps=300, rate=0.01, rho=0.6)
+    both = np.concatenate([np.arange(len(run.calls))] * 2)
+    columns = {name: getattr(run.calls, name)[both] for name in Calls.__slots__}
+    quick = np.arange(len(both)) >= len(run.calls)
+    columns |= {"part": quick.astype(int), "service_s": np.where(quick, 0.1, columns["service_s"])}
+    columns |= {"censored": columns["censored"] & ~quick, "cause": np.where(quick, MISSING, columns["cause"])}
+    two = replace(run, calls=Calls(**columns), parts=["slow", "quick"])
+    assert saved(tail(Ground(two))) == pytest.approx(saved(tail(Ground(run))))
 
 
 def test_a_tail_that_is_not_there_cannot_be_shaved():
@@ -261,19 +345,77 @@ def test_a_tail_that_is_not_there_cannot_be_shaved():
         shave_tail(planted(rate=0.01), 5)
 
 
+def lost_once(run, lost):
+    """The same run, where these calls were lost and finished in 0 s when they were tried again."""
+    again = np.concatenate([np.arange(len(run.calls)), np.flatnonzero(lost)])
+    second = np.arange(len(again)) >= len(run.calls)
+    columns = {name: getattr(run.calls, name)[again] for name in Calls.__slots__}
+    columns["cause"] = np.where(second, MISSING, np.where(lost[again], 1, columns["cause"]))
+    columns["service_s"] = np.where(second, 0.0, columns["service_s"])
+    columns["censored"] = columns["censored"] & ~lost[again]
+    return replace(run, calls=Calls(**columns), causes=["wall", "lost"])
+
+
 def test_hedging_repairs_what_the_machinery_did_and_nothing_else():
     run = planted(steps=2_000, rate=0.01, sigma=1e-9)
     assert saved(hedge(Ground(run))) == 0  # every slow call ran
     rng, hits, savings = np.random.default_rng(1), {}, {}
     for share in (0.1, 1.0):
-        cause = np.where(run.calls.censored & (rng.random(len(run.calls)) < share), 1, run.calls.cause)
-        mixed = replace(run, calls=replace(run.calls, cause=cause), causes=["wall", "lost"])
-        savings[share] = saved(hedge(Ground(mixed)))
+        lost = run.calls.censored & (rng.random(len(run.calls)) < share)
+        savings[share] = saved(hedge(Ground(lost_once(run, lost))))
         hits[share] = 0.724 - savings[share] / 28
     assert hits == pytest.approx({0.1: 0.686, 1.0: 0.013}, abs=0.03)
     spawns = np.where(run.calls.censored, 29.0, 0.2)
     slow = replace(run, calls=replace(run.calls, spawn_s=spawns))
     assert saved(hedge(Ground(slow))) == pytest.approx(savings[1.0], rel=0.01)
+
+
+def test_a_candidate_that_kills_its_process_twice_is_no_fault_of_the_machinery():
+    lost = {"row": 0, "service_s": 9.0, "cause": 0, "passed": False}
+    finished = {"row": 0, "service_s": 1.0}
+    others = [{"row": 1 + r, "service_s": 1.0} for r in range(9)]
+    crashes = by_hand(lost, lost, *others, causes=("lost",))
+    assert saved(hedge(Ground(crashes))) == 0
+    assert "0 of 2 calls that were cut or lost" in hedge(Ground(crashes)).rests_on
+    mended = hedge(Ground(by_hand(lost, finished, *others, causes=("lost",))))
+    assert "1 of 1 calls that were cut or lost" in mended.rests_on
+    assert saved(mended) > 0
+    elsewhere = by_hand(lost, {**finished, "part": 1}, *others, causes=("lost",), parts=2)
+    assert "0 of 1 calls" in hedge(Ground(elsewhere)).rests_on  # another part's end says nothing
+
+
+def hung(places, *, late=0.0):
+    """40 steps of 12 calls of 1 s, the last of which hangs for 10 s; each call starts `late` s too late."""
+    rows = []
+    for step in range(40):
+        service = np.where(np.arange(12) == 11, 10.0, 8.0 if places < 12 else 1.0)
+        began = served(np.zeros(12), service, places) - service + late
+        rows += [
+            {
+                "step": step,
+                "row": 12 * step + i,
+                "group": step,
+                "service_s": s,
+                "began_s": b,
+                "queued_s": b,
+                "censored": s == 10,
+                "cause": 0 if s == 10 else MISSING,
+            }
+            for i, (s, b) in enumerate(zip(service, began, strict=True))
+        ]
+    return by_hand(*rows)
+
+
+def test_a_queue_for_places_is_cured_by_places_and_no_hedge():
+    full = hedge(Ground(hung(4)))
+    assert saved(full) == 0
+    assert "40 more were longer in a queue for places" in full.rests_on
+    free = hung(12, late=11.0)  # 11 s from ready to started, with 12 places and none taken
+    found = hedge(Ground(free))
+    assert "40 of 40 calls that were cut or lost (100.00 %) owe it to the machinery" in found.rests_on
+    assert saved(found) > 0
+    unseen = replace(free, calls=replace(free.calls, began_s=blank(480)))
+    assert saved(hedge(Ground(unseen))) == 0  # nobody saw that there were places
 
 
 # --- barriers ----------------------------------------------------------------------------------------
@@ -286,6 +428,42 @@ def test_training_on_arrival_hides_all_groups_but_the_stalled_one():
     assert found.saves.value + found.after.value == pytest.approx(54.7, abs=0.05)
     assert found.after.value == pytest.approx(43.2, abs=0.05)
     assert "at most 94 % of training" in found.costs
+
+
+def trained(*, arrival, streamed=False):
+    """35 steps: 10 s of generation, 16 groups in after 2 s and the last after 30 s, 1 s of training each.
+
+    `arrival`: each group is trained on when it is in. `streamed`: calls are ready while generation goes on.
+    """
+    ends = np.append(np.full(15, 2.0), 30.0)
+    exposed = 15.0 if arrival else 22.0 if streamed else 30.0
+    ready = np.linspace(-8.0, 0.0, 16) if streamed else np.zeros(16)
+    ends = np.where(ends == 30, 22.0, ends) if streamed else ends
+    rows = [
+        {"step": s, "row": 16 * s + g, "group": 16 * s + g, "began_s": r, "service_s": e - r}
+        for s in range(35)
+        for g, (r, e) in enumerate(zip(ready, ends, strict=True))
+    ]
+    return by_hand(*rows, exposed=[exposed] * 35, training=16.0)
+
+
+def test_a_loop_that_trains_on_arrival_has_nothing_to_gain_by_it():
+    assert saved(groups(Ground(trained(arrival=False)))) == pytest.approx(15)
+    already = groups(Ground(trained(arrival=True)))
+    assert saved(already) == pytest.approx(0)
+    assert "in 35 of 35 steps (100.00 %) more was covered than generation can" in already.rests_on
+    assert "training overlaps rewards already" in already.rests_on
+    hidden = groups(Ground(trained(arrival=False, streamed=True)))  # 8 s of the calls lie in generation
+    assert saved(hidden) == pytest.approx(22 + 16 - 23)
+    assert "already" not in hidden.rests_on
+
+
+def test_of_calls_that_nobody_saw_begin_generation_covers_no_more_than_it_took():
+    run = trained(arrival=True)
+    unseen = replace(run, calls=replace(run.calls, began_s=blank(len(run.calls))))
+    found = groups(Ground(unseen))
+    assert "more was covered than generation can (175 s in all)" in found.rests_on.replace("175.0", "175")
+    assert saved(found) == pytest.approx(10)  # of 15 s covered, 10 s may have been generation
 
 
 def test_no_step_hides_more_than_all_its_groups_but_one_nor_more_than_it_waits():
@@ -314,6 +492,22 @@ def test_smaller_batches_cost_more_and_larger_ones_less_per_completion():
     assert "cannot be halved" in half(Ground(planted(batch=8))).refused
 
 
+def test_a_batch_is_counted_in_completions_whatever_calls_they_take():
+    run = planted(steps=40, batch=64)
+    both = np.concatenate([np.arange(len(run.calls))] * 2)
+    columns = {name: getattr(run.calls, name)[both] for name in Calls.__slots__}
+    columns["part"] = (np.arange(len(both)) >= len(run.calls)).astype(int)
+    two = Ground(replace(run, calls=Calls(**columns), parts=["one", "other"]))
+    assert (two.batch, two.chains) == (64, 128)
+    assert double(two).title == "double the batch to 128 (per 64 completions)"
+    first = np.arange(0, len(run.calls), 8)  # a reward of whole groups
+    columns = {name: getattr(run.calls, name)[first] for name in Calls.__slots__}
+    whole = Ground(replace(run, calls=Calls(**columns)))
+    assert (whole.batch, whole.chains) == (64, 8)
+    assert half(whole).title == "halve the batch to 32 (per 64 completions)"
+    assert Ground(by_hand({"service_s": 1.0}, {"service_s": 2.0})).batch == 2  # no row is told
+
+
 def test_joined_steps_have_the_jackknife_of_all_pairs():
     run = planted(steps=35, rate=0.01)
     waited = run.steps.exposed_s
@@ -334,8 +528,6 @@ def test_joined_steps_have_the_jackknife_of_all_pairs():
 
 def queued(places, count=24, steps=40):
     """A run of calls of 1 to 3 s, all ready at once, served by so many places."""
-    from steelyard.pricing.simulate import served
-
     rng, rows = np.random.default_rng(0), []
     for step in range(steps):
         service = rng.uniform(1, 3, count)
@@ -364,6 +556,15 @@ def test_twice_the_places_save_the_queue_and_nothing_else():
     assert "pass --places" in workers(Ground(planted())).refused
     assert saved(workers(Ground(planted(), places=16))) > 0
     assert "$0.80 per hour more" in workers(Ground(few, sandbox_dollars_per_hour=0.2)).costs
+
+
+def test_places_that_are_told_are_not_those_that_were_seen():
+    ground = Ground(queued(4), places=64)
+    assert (ground.seats, ground.seen_in_flight) == (64, 4)
+    assert Ground(planted(), places=64).seen_in_flight is None
+    for places in (0, -3):
+        with pytest.raises(RefusedError, match="--places: must be 1 or more"):
+            price_observed(planted(), places=places)
 
 
 def test_of_a_long_run_some_steps_are_served_again_and_the_remedy_says_how_many():
@@ -400,6 +601,15 @@ def test_remedies_are_sorted_by_what_they_save_on_this_run():
     rank = [[one.name for one in found] for found in (hangs, slow)]
     assert rank[0].index("groups") < rank[0].index("workers")
     assert rank[1].index("groups") > rank[1].index("workers")
+
+
+def test_what_was_asked_for_is_not_listed_twice():
+    run = planted(rate=0.05)
+    found = price_observed(run, timeout_s=5, rate=Ground(run).rate / 2).remedies
+    titles = [one.title for one in found]
+    assert titles.count("lower the timeout from 30 s to 5 s") == 1
+    assert len(set(titles)) == len(titles)
+    assert len(titles) == len(price_observed(run).remedies)
 
 
 def test_what_generation_covers_costs_nothing_and_sparing_it_saves_nothing():
@@ -441,7 +651,10 @@ def test_below_thirty_steps_there_is_no_interval_and_the_reason_is_given():
 
 def test_busy_time_is_as_measured_else_as_told_else_not_known():
     run = planted(rate=0.01)
-    bare = replace(run, steps=replace(run.steps, **{name: blank(40) for name in ("generation_s", "training_s", "wall_s")}))
+    bare = replace(
+        run,
+        steps=replace(run.steps, **{name: blank(40) for name in ("generation_s", "training_s", "wall_s")}),
+    )
     assert remedies(bare)[0].after is None
     told = remedies(bare, generation_s=12.47, training_s=12.04)[0]
     assert told.after.value == pytest.approx(remedies(run)[0].after.value, abs=0.01)
@@ -516,7 +729,7 @@ def test_intervals_of_savings_cover_the_truth_in_about_19_of_20_runs():
     asked = {"rate": 0.006, "rho": 0.2, "contention": 0.3}
     finds = {
         "timeout": lambda on: lower_timeout(on, 8),
-        "tail": lambda on: tail(on, on.rate / 2),
+        "tail": tail,
         "groups": groups,
         "half": half,
         "double": double,

@@ -9,14 +9,12 @@ from typing import Final
 import numpy as np
 
 from steelyard.cli.record import told
-from steelyard.errors import RefusedError
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.observed import observed
 from steelyard.ledger.worst import Seen, failing, slowest
 from steelyard.outcome import End
 from steelyard.pricing.observed import Bools, Floats, Ints
 from steelyard.pricing.price import price_observed
-from steelyard.pricing.values import Price
 from steelyard.report.page import write_page
 from steelyard.report.scored import CallLine, GroupRewards, ScoredRun, histogram_of
 from steelyard.scoring import Summary
@@ -34,17 +32,11 @@ def write(path: Path, summary: Summary, ledger: Path, *, advantage: str) -> None
         If the extra `report` is not installed, or the page cannot be written.
     """
     with Ledger(ledger, write=False) as record:
-        run = record.runs()[-1]
+        run = next(one for one in record.runs() if one.number == summary.run)
         scored = _scored(record, run, summary, advantage)
-        write_page(path, _price(record, run), scored, title=f"{scored.source}, scored")
-
-
-def _price(record: Ledger, run: Run) -> Price | None:
-    """What its rewards cost; nothing where none was timed."""
-    try:
-        return price_observed(observed(record, run))
-    except RefusedError:
-        return None
+        timed = any(one.attempts for one in summary.times)
+        price = price_observed(observed(record, run)) if timed else None
+        write_page(path, price, scored, title=f"{scored.source}, scored")
 
 
 def _scored(record: Ledger, run: Run, summary: Summary, advantage: str) -> ScoredRun:

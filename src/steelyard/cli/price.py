@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from steelyard.errors import RefusedError
 
 if TYPE_CHECKING:
+    from steelyard.pricing.money import Prices
     from steelyard.pricing.values import Price
 
 _ALONE = ("median", "batch", "rho", "pass_rate", "attempts", "infrastructure", "spawn")
+_OF_SOURCES = ("run", "limit", "weight", "function", "split", "phase", "trace", "places", "skip")
 _NEEDED = ("timeout", "median", "rate", "batch", "group")
 
 
@@ -26,7 +29,7 @@ SourceArgument = Annotated[
     ),
 ]
 RunOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Which run of a ledger.", show_default="last")
+    int | None, typer.Option(min=1, metavar="N", help="Which run of a ledger.", show_default="last")
 ]
 BusyOption = Annotated[
     float | None,
@@ -49,9 +52,12 @@ RateOption = Annotated[
         help="Share of rewards that are cut, 0.01 for 1 %; with SOURCE: what if so many were.",
     ),
 ]
-BatchOption = Annotated[int | None, typer.Option(metavar="N", help="Numbers alone: completions per step.")]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Numbers alone: completions per step.")
+]
 GroupOption = Annotated[
-    int | None, typer.Option(metavar="G", help="Completions per prompt; for TRL's files, too.")
+    int | None,
+    typer.Option(min=1, metavar="G", help="Completions per prompt; for TRL and verl, too."),
 ]
 RhoOption = Annotated[
     float | None, typer.Option(metavar="R", help="Numbers alone: correlation of timeouts within a group.")
@@ -61,7 +67,7 @@ PassRateOption = Annotated[
     typer.Option(metavar="SHARE", help="Numbers alone: share of the cut ones that would have passed."),
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Numbers alone: how often one that was cut is tried.")
+    int | None, typer.Option(min=1, metavar="N", help="Numbers alone: how often one that was cut is tried.")
 ]
 InfrastructureOption = Annotated[
     float | None,
@@ -73,7 +79,7 @@ SpawnOption = Annotated[
 ]
 LimitOption = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Where the rewards of SOURCE were cut, if it does not say."),
+    typer.Option(min=0.0, metavar="SECONDS", help="Where rewards were cut, if SOURCE does not say."),
 ]
 WeightOption = Annotated[
     list[float] | None,
@@ -84,7 +90,8 @@ FunctionOption = Annotated[
     typer.Option("--function", metavar="NAME", help="TRL: a column that is a reward function's. Repeatable."),
 ]
 SplitOption = Annotated[
-    str, typer.Option(metavar="WORD", help="prime-rl: which rollouts, `train` or `eval`.")
+    str | None,
+    typer.Option(metavar="WORD", help="prime-rl: which rollouts, `train` or `eval`.", show_default="train"),
 ]
 PhaseOption = Annotated[
     list[str] | None,
@@ -98,17 +105,19 @@ SkipOption = Annotated[
 ]
 PlacesOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Rewards that are served at once, where SOURCE does not show it."),
+    typer.Option(min=1, metavar="N", help="Rewards that are served at once, where SOURCE does not show it."),
 ]
 DollarsOption = Annotated[
     float | None, typer.Option(metavar="$/H", min=0.0, help="One accelerator, dollars per hour.")
 ]
-AcceleratorsOption = Annotated[int, typer.Option(metavar="N", min=1, help="How many wait together.")]
+AcceleratorsOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="How many wait together.", show_default="1")
+]
 SandboxDollarsOption = Annotated[
-    float, typer.Option(metavar="$/H", min=0.0, help="One sandbox, dollars per hour.")
+    float | None, typer.Option(metavar="$/H", min=0.0, help="One sandbox, dollars per hour.")
 ]
 SandboxesOption = Annotated[
-    int | None, typer.Option(metavar="N", help="How many are paid for.", show_default="the places")
+    int | None, typer.Option(min=1, metavar="N", help="How many are paid for.", show_default="the places")
 ]
 ReportOption = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write it as a page, too.")]
 TraceOption = Annotated[
@@ -138,13 +147,13 @@ def price(
     limit: LimitOption = None,
     weight: WeightOption = None,
     function: FunctionOption = None,
-    split: SplitOption = "train",
+    split: SplitOption = None,
     phase: PhaseOption = None,
     skip: SkipOption = False,
     places: PlacesOption = None,
     dollars: DollarsOption = None,
-    accelerators: AcceleratorsOption = 1,
-    sandbox_dollars: SandboxDollarsOption = 0.0,
+    accelerators: AcceleratorsOption = None,
+    sandbox_dollars: SandboxDollarsOption = None,
     sandboxes: SandboxesOption = None,
     report: ReportOption = None,
     trace: TraceOption = None,
@@ -154,18 +163,14 @@ def price(
 
     Numbers alone: steelyard price --busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8
     """
-    given = dict(locals())
-    from steelyard.pricing.money import Prices
+    given = Given(**locals())
+    from steelyard.cli.outputs import refuse_output, refuse_page
 
-    if dollars is None and (sandbox_dollars or sandboxes is not None):
-        raise RefusedError(
-            "sandboxes are priced beside an accelerator",
-            where="--sandbox-dollars",
-            remedy="say --dollars, too",
-        )
-    paid = sandboxes if sandboxes is not None else places or batch or 0
-    prices = None if dollars is None else Prices(dollars, accelerators, sandbox_dollars, paid)
-    found = _of_numbers(given, prices) if source is None else _of_source(source, given, prices)
+    if report is not None:
+        refuse_page(report, given.files("report"))
+    if trace is not None:
+        refuse_output(trace, "--trace", given.files("trace"))
+    found = _of_numbers(given) if source is None else _of_source(source, given)
     if report is not None:
         from steelyard.report.page import write_page
 
@@ -174,6 +179,65 @@ def price(
         typer.echo(as_document(found))
     else:
         _print(found, report, trace)
+
+
+class Given(NamedTuple):
+    """What was said on the command line, by the names of its options."""
+
+    source: Path | None
+    run: int | None
+    busy: float | None
+    generation: float | None
+    training: float | None
+    timeout: float | None
+    median: float | None
+    rate: float | None
+    batch: int | None
+    group: int | None
+    rho: float | None
+    pass_rate: float | None
+    attempts: int | None
+    infrastructure: float | None
+    spawn: float | None
+    limit: float | None
+    weight: list[float] | None
+    function: list[str] | None
+    split: str | None
+    phase: list[str] | None
+    skip: bool
+    places: int | None
+    dollars: float | None
+    accelerators: int | None
+    sandbox_dollars: float | None
+    sandboxes: int | None
+    report: Path | None
+    trace: Path | None
+    as_json: bool
+
+    def files(self, besides: str) -> list[Path]:
+        """The other files of this command."""
+        from steelyard.scoring import ledger_of
+
+        named = {"source": self.source, "report": self.report, "trace": self.trace}
+        found = [path for name, path in named.items() if path is not None and name != besides]
+        return found + ([] if self.source is None else [ledger_of(self.source)])
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Refuse options that mean nothing here."""
+        for name in names:
+            if getattr(self, name) not in {None, False}:
+                raise RefusedError(why, where=f"--{name.replace('_', '-')}", remedy="leave it out")
+
+    @property
+    def prices(self) -> Prices | None:
+        """Dollars per hour, if any were said."""
+        from steelyard.pricing.money import Prices
+
+        if self.dollars is None:
+            self.refuse(("accelerators", "sandbox_dollars", "sandboxes"), "it goes with --dollars")
+            return None
+        paid = self.sandboxes or self.places or self.batch or 0
+        return Prices(self.dollars, self.accelerators or 1, self.sandbox_dollars or 0.0, paid)
 
 
 def _print(found: Price, report: Path | None, trace: Path | None) -> None:
@@ -214,11 +278,10 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a price holds
     return value
 
 
-def _of_numbers(given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
-    from steelyard.pricing.given import KNEE
+def _of_numbers(given: Given) -> Price:
     from steelyard.pricing.numbers import price_numbers
 
-    lacking = [name for name in _NEEDED if given[name] is None]
+    lacking = [name for name in _NEEDED if getattr(given, name) is None]
     if lacking:
         raise RefusedError(
             f"numbers alone need {', '.join(f'--{name}' for name in lacking)}, too",
@@ -226,63 +289,54 @@ def _of_numbers(given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
             remedy="name a ledger or another SOURCE, or say for example "
             "--busy 24.51 --timeout 30 --median 2 --rate 0.01 --batch 128 --group 8",
         )
-    for name in ("run", "limit", "weight", "function", "phase", "trace", "places"):
-        if given[name]:
-            raise RefusedError("it is for a SOURCE", where=f"--{name}", remedy="name one, or leave it out")
+    given.refuse(_OF_SOURCES, "it is for a SOURCE, and none is named")
     return price_numbers(
-        timeout_s=given["timeout"],
-        median_s=given["median"],
-        rate=given["rate"],
-        batch=given["batch"],
-        group=given["group"],
-        busy_s=given["busy"],
-        generation_s=given["generation"],
-        training_s=given["training"],
-        rho=given["rho"] or 0.0,
-        pass_rate=given["pass_rate"],
-        attempts=given["attempts"] or 1,
-        infrastructure=given["infrastructure"],
-        spawn_s=given["spawn"],
-        knee_at=KNEE,
-        prices=prices,
+        timeout_s=given.timeout or 0.0,
+        median_s=given.median or 0.0,
+        rate=given.rate or 0.0,
+        batch=given.batch or 0,
+        group=given.group or 0,
+        busy_s=given.busy,
+        generation_s=given.generation,
+        training_s=given.training,
+        rho=given.rho or 0.0,
+        pass_rate=given.pass_rate,
+        attempts=1 if given.attempts is None else given.attempts,
+        infrastructure=given.infrastructure,
+        spawn_s=given.spawn,
+        prices=given.prices,
     )
 
 
-def _of_source(source: Path, given: dict[str, Any], prices: Any) -> Price:  # noqa: ANN401
+def _of_source(source: Path, given: Given) -> Price:
     from steelyard.cli.sources import Asked, read
     from steelyard.pricing.price import price_observed
 
-    for name in _ALONE:
-        if given[name] is not None:
-            raise RefusedError(
-                f"{source.name} says it",
-                where=f"--{name.replace('_', '-')}",
-                remedy="it is for numbers alone: leave it out",
-            )
+    given.refuse(_ALONE, "it is for numbers alone, and a SOURCE is named")
     found = read(
         source,
         Asked(
-            run=given["run"],
-            group=given["group"],
-            limit_s=given["limit"],
-            weights=tuple(given["weight"] or ()),
-            functions=tuple(given["function"] or ()),
-            split=given["split"],
-            phases=dict(map(_phase, given["phase"] or ())),
-            skip=given["skip"],
-            trace=given["trace"],
+            run=given.run,
+            group=given.group,
+            limit_s=given.limit,
+            weights=tuple(given.weight or ()),
+            functions=tuple(given.function or ()),
+            split=given.split or "train",
+            phases=dict(map(_phase, given.phase or ())),
+            skip=given.skip,
+            trace=given.trace,
         ),
     )
     return price_observed(
         found.observed,
-        busy_s=given["busy"],
-        generation_s=given["generation"],
-        training_s=given["training"],
-        prices=prices,
-        places=given["places"],
+        busy_s=given.busy,
+        generation_s=given.generation,
+        training_s=given.training,
+        prices=given.prices,
+        places=given.places,
         suspicions=found.suspicions,
-        timeout_s=given["timeout"],
-        rate=given["rate"],
+        timeout_s=given.timeout,
+        rate=given.rate,
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -17,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from steelyard.blame import UNSCORED_SHARE
+from steelyard.cli.outputs import refuse_page
 from steelyard.cli.words import console, plain
-from steelyard.errors import RefusedError
 from steelyard.execution import FIXED
 from steelyard.rewards import Recipe
 from steelyard.scheduling.deadlines import Standing
@@ -46,7 +45,7 @@ def run(
     gc.set_threshold(50_000)  # the process ends with the command, and the pipe makes next to no cycles
     record = ledger or ledger_of(out)
     if page is not None:
-        _refuse_page(page, [Path(file), out, record])
+        refuse_page(page, [Path(file), out, record])
     started = time.monotonic()
     try:
         with ExitStack() as stack:
@@ -73,17 +72,6 @@ def run(
         return 0
     sys.stderr.write(f"steelyard: {excess}; do not train on this\n  next: steelyard show {record} --why\n")
     return ABOVE_SHARE
-
-
-def _refuse_page(page: Path, others: Sequence[Path]) -> None:
-    """Refuse a page that cannot be drawn or written, before anything is judged."""
-    from steelyard.report.figures import drawing
-
-    drawing(str(page))
-    if page.resolve() in {one.resolve() for one in others}:
-        raise RefusedError("it is another file of this run, too", where=f"--report {page}", remedy="name one")
-    if page.is_dir() or not os.access(page if page.exists() else page.parent, os.W_OK):
-        raise RefusedError("it cannot be written", where=f"--report {page}", remedy="name a file that can be")
 
 
 class _Bar:

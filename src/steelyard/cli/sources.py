@@ -13,7 +13,7 @@ from steelyard.errors import RefusedError
 from steelyard.files.foreign import Read, read_foreign
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.observed import observed
-from steelyard.ledger.spans import sessions
+from steelyard.ledger.spans import recorders_of, sessions
 from steelyard.ledger.spans import spans as recorded
 from steelyard.measure.joined import joined, latest, of_spans
 from steelyard.measure.trace import write_trace
@@ -98,16 +98,20 @@ def _of_ledger(ledger: Ledger, asked: Asked) -> Observed:
             where=str(ledger.path),
             remedy="score a file first, or record a training loop (docs/recording.md)",
         )
+    run = _chosen(ledger, runs, asked.run) if runs else None
+    if run is not None and len(runs) > 1:
+        own = recorders_of(ledger, run)
+        spans = [(session, span) for session, span in spans if session in own]
     _refuse_two_clocks(ledger, {session for session, _ in spans})
     mine = latest(spans)
     if asked.trace is not None:
         _refuse_no_spans(ledger, mine, "--trace")
         with asked.trace.open("w", encoding="utf-8") as file:
             write_trace(sorted(mine, key=lambda span: span.start), file)
-    if not runs:
+    if run is None:
         found = of_spans(mine, source=ledger.path.name, phases=asked.phases)
     else:
-        found = observed(ledger, _chosen(ledger, runs, asked.run))
+        found = observed(ledger, run)
         if mine:
             found = joined(found, mine, phases=asked.phases)
     return found if asked.limit_s is None else replace(found, limit_s=asked.limit_s)
@@ -138,7 +142,7 @@ def _refuse_two_clocks(ledger: Ledger, writers: set[int]) -> None:
 def _refuse_no_spans(ledger: Ledger, spans: Sequence[Span], where: str) -> None:
     if not spans:
         raise RefusedError(
-            f"{ledger.path.name} has no recorded span",
+            f"{ledger.path.name} has no recorded span of this run",
             where=where,
             remedy="record the loop (docs/recording.md)",
         )

@@ -97,7 +97,12 @@ def _observed(ledger: Ledger, run: Run) -> Observed:
         f"{ledger.path.name}, run {run.number}",
         calls,
         Rows(
-            row_step[judged], groups[judged], value[judged], verdict[judged], np.zeros(judged.sum(), np.bool_)
+            row_step[judged],
+            groups[judged],
+            value[judged],
+            verdict[judged],
+            np.zeros(judged.sum(), np.bool_),
+            compact(np.flatnonzero(judged)),
         ),
         Steps(labels, nothing, nothing, nothing, nothing, machine),
         list(run.parts),
@@ -291,7 +296,8 @@ def _lacks(run: Run, *, stepped: bool, together: int, unjudged: int) -> list[str
             "which training step a rollout belongs to, so the run is one burst: give rows a column `step`"
         )
     if together:
-        found.append(f"times of {together:,} calls that judged rollouts of several steps at once")
+        calls = f"{together:,} call{'s' * (together != 1)}"
+        found.append(f"times of {calls} that judged rollouts of several steps at once")
     if unjudged:
         found.append(f"verdicts of {unjudged:,} rollouts: the run was stopped before they were judged")
     if run.spec.get("shapes") or run.spec.get("combine", "weighted sum") != "weighted sum":

@@ -17,7 +17,7 @@ from steelyard.clock import Span
 from steelyard.errors import RefusedError
 from steelyard.ledger.log import Ledger
 from steelyard.ledger.opening import open_database
-from steelyard.ledger.runs import begin_session
+from steelyard.ledger.runs import Run, begin_session
 
 WAIT_S: Final = 30.0
 """How long a writer of spans waits for another writer of the file."""
@@ -83,6 +83,40 @@ def sessions(ledger: Ledger) -> list[Session]:
         return []
     rows = ledger.query("SELECT session, run, machine, boot FROM sessions ORDER BY session")
     return [Session(*row) for row in rows]
+
+
+def recorders_of(ledger: Ledger, run: Run) -> set[int]:
+    """Numbers of the sessions that recorded spans while a run was scored, by one clock with it.
+
+    Raises
+    ------
+    RefusedError
+        If no call of the run tells when it began, and the ledger holds spans.
+    """
+    clock = {one.number: (one.machine, one.boot) for one in sessions(ledger)}
+    if not clock:
+        return set()
+    query = "SELECT session, min(start_s), max(end_s) FROM spans GROUP BY session"
+    recorded = ledger.query(query).fetchall()
+    query = (
+        "SELECT session, min(began_s), max(began_s + coalesce(service_s, 0)) FROM attempts "
+        "WHERE run = ? AND session IS NOT NULL GROUP BY session"
+    )
+    scored = ledger.query(query, run.number).fetchall()
+    timed = [one for one in scored if one[1] is not None]
+    if recorded and scored and not timed:
+        raise RefusedError(
+            f"no call of run {run.number} tells when it began, so which of the recorded steps are its own "
+            "cannot be told",
+            where=str(ledger.path),
+            remedy="record each run in a ledger of its own",
+        )
+    return {
+        recorder
+        for recorder, start, end in recorded
+        for session, first, last in timed
+        if clock[recorder] == clock[session] and start <= last and first <= end
+    }
 
 
 def spans(ledger: Ledger) -> Iterator[tuple[int, Span]]:

@@ -4,24 +4,44 @@ A loop that records its own rewards (`steps.call(...)`) is a run by itself. Besi
 bring what the ledger lacks: generation, training, and what a step waited. The two find each other by what
 a step is called (`runtime.score(groups, step=17)` in `steps.step(17)`), or, where no name is told, by when
 the attempts began.
+
+A step that was broken off is left out, with its calls and its rollouts, and said to be.
+
+Ranks that number their groups each for itself are told from ranks that share one numbering: where two of
+them judge the same member of the same group of a step at the same time, it is not the same. A rank is
+a process that records steps, generation or training; one that only serves rewards numbers nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Container, Hashable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Final, TypeVar
 
 import numpy as np
 
 from steelyard.clock import Span
 from steelyard.errors import RefusedError
 from steelyard.measure.calltimes import CallTimes
-from steelyard.measure.timeline import CALL, COVERAGE, QUEUED, Timeline, timeline
+from steelyard.measure.intervals import Intervals, union
+from steelyard.measure.timeline import (
+    ACCELERATOR,
+    CALL,
+    COVERAGE,
+    GENERATION,
+    QUEUED,
+    REWARD,
+    STEP,
+    TRAINING,
+    Timeline,
+    broken_off,
+    timeline,
+)
 from steelyard.pricing.observed import (
     MISSING,
     SCORED,
     UNSCORED,
+    Bools,
     Calls,
     Floats,
     Ints,
@@ -34,6 +54,11 @@ from steelyard.pricing.observed import (
 SAYS: Final = "generation, training and the wait of every step, as a recorder saw them"
 BETWEEN: Final = "between steps"
 """What attempts belong to that began in none."""
+
+_APART_S: Final = 1e-6
+"""What sums of times may differ by."""
+
+_Table = TypeVar("_Table", Calls, Rows)
 
 
 def of_spans(
@@ -60,30 +85,65 @@ def of_spans(
         As `timeline`.
     """
     line = timeline(spans, phases=phases, coverage=coverage)
-    made = [span for span in spans if span.phase == CALL]
+    broken = broken_off(spans)
+    made = [span for span in spans if span.phase == CALL and span.step not in broken]
     value = np.array([np.nan if span.value is None else span.value for span in made], float)
     causes = sorted({span.cut_by for span in made if span.cut_by is not None})
-    calls = _calls(made, value, np.searchsorted(line.step, [span.step for span in made]), causes)
+    own = _own_numbers(made, _ranks(spans, phases or {}))
+    calls = _calls(made, value, np.searchsorted(line.step, [span.step for span in made]), causes, own)
     lacks = "how long single calls take: record them with steps.call(group=..., member=...)"
     return Observed(
         source,
         replace(calls, queued_s=_queued(spans, made)),
         _rows(calls, value),
-        _steps(line),
+        line.steps(),
         ["reward"],
         causes,
         stepped=True,
         says=[SAYS, *(["service time and end of every call"] if made else [])],
-        lacks=[] if made else [lacks],
+        lacks=[*([] if made else [lacks]), *_lacks(line.steps(), len(broken))],
     )
 
 
-def _calls(made: Sequence[Span], value: Floats, step: Ints, causes: Sequence[str]) -> Calls:
-    """Calls as they were recorded, their queues apart."""
-    names = [MISSING if span.group is None else (span.step, span.group) for span in made]
+def _ranks(spans: Sequence[Span], phases: Mapping[str, str]) -> set[str]:
+    """The processes that train or generate, and do not only serve rewards."""
+    lanes = {span.lane for span in spans if phases.get(span.phase, span.phase) in {STEP, *ACCELERATOR}}
+    return {_process(lane) for lane in lanes}
+
+
+def _process(lane: str) -> str:
+    """A lane without its thread."""
+    return lane.partition("/")[0]
+
+
+def _own_numbers(made: Sequence[Span], ranks: Container[str]) -> Container[str]:
+    """The processes that number groups each for itself: all ranks, or none."""
+    judged = [span for span in made if span.member is not None and _process(span.lane) in ranks]
+    lane = _numbered([_process(span.lane) for span in judged])
+    count = int(lane.max(initial=0)) + 1
+    if count == 1:
+        return ()
+    key = _numbered([(span.step, span.group, span.member) for span in judged]).astype(np.int64)
+    start = np.array([span.start for span in judged], float)
+    end = np.array([span.end for span in judged], float)
+    together = union(Intervals(key, start, end)).lengths(int(key.max()) + 1)
+    apart = union(Intervals(key * count + lane, start, end))
+    twice = apart._replace(key=apart.key // count).lengths(len(together)) - together
+    return ranks if (twice > _APART_S).any() else ()
+
+
+def _calls(
+    made: Sequence[Span], value: Floats, step: Ints, causes: Sequence[str], own: Container[str]
+) -> Calls:
+    """Calls as they were recorded, their queues apart; processes of `own` have groups of their own."""
+    by = [lane if (lane := _process(span.lane)) in own else "" for span in made]
+    names = [
+        MISSING if span.group is None else (span.step, lane, span.group)
+        for span, lane in zip(made, by, strict=True)
+    ]
     rows = [
-        at if span.group is None or span.member is None else (span.step, span.group, span.member)
-        for at, span in enumerate(made)
+        at if name == MISSING or span.member is None else (name, span.member)
+        for at, (span, name) in enumerate(zip(made, names, strict=True))
     ]
     number: dict[str | None, int] = {word: at for at, word in enumerate(causes)}
     cut = np.array([span.cut_by is not None for span in made], np.bool_)
@@ -132,36 +192,116 @@ def joined(
     known = {str(number): at for at, number in enumerate(numbers.tolist())}
     place: Ints = np.array([known.get(str(label), MISSING) for label in observed.steps.labels])
     if (place == MISSING).all():
-        observed, place = _by_time(observed, timeline(spans, phases=phases, coverage=coverage))
+        line = timeline(spans, phases=phases, coverage=coverage, unfinished=True)
+        observed, place = _by_time(observed, line)
     calls = observed.calls
-    told = np.flatnonzero((place[calls.step] != MISSING) & np.isfinite(calls.began_s + calls.service_s))
+    timed = np.isfinite(calls.began_s + calls.service_s)
+    told = np.flatnonzero((place[calls.step] != MISSING) & timed)
     times = CallTimes(
         numbers[place[calls.step[told]]],
         calls.began_s[told],
         calls.began_s[told] + calls.service_s[told],
         calls.queued_s[told],
     )
-    seen = _steps(timeline(spans, phases=phases, coverage=coverage, calls=times if len(told) else None))
+    beside = times if len(told) else None
+    seen = timeline(spans, phases=phases, coverage=coverage, calls=beside, unfinished=True)
     found = place != MISSING
-
-    def taken(column: Floats | None) -> Floats:
-        filled = np.full(len(place), np.nan)
-        if column is not None:
-            filled[found] = column[place[found]]
-        return filled
-
+    hidden = np.zeros(len(place), np.bool_)
+    hidden[calls.step[~timed]] = True
+    hidden &= ~_any_of(_rewarded(spans, phases or {}), numbers, place)
     steps = replace(
         observed.steps,
-        generation_s=taken(seen.generation_s),
-        training_s=taken(seen.training_s),
-        exposed_s=taken(seen.exposed_s),
-        wall_s=taken(seen.wall_s),
-        reward_s=taken(seen.reward_s),
+        generation_s=_taken(seen.generation_s, place),
+        training_s=_taken(seen.training_s, place),
+        exposed_s=np.where(hidden, np.nan, _taken(seen.exposed_s, place)),
+        wall_s=_taken(seen.wall_s, place),
+        reward_s=np.where(hidden, np.nan, _taken(seen.reward_s, place)),
     )
     lacks = [one for one in observed.lacks if "generation and training" not in one]
     if not found.all():
         lacks.append(f"phases of {int((~found).sum()):,} of {len(place):,} steps: they were not recorded")
-    return replace(observed, steps=steps, stepped=True, says=[*observed.says, SAYS], lacks=lacks)
+    whole = replace(observed, steps=steps, stepped=True, says=[*observed.says, SAYS])
+    broken = _any_of(broken_off(spans), numbers, place)
+    whole = _only(whole, ~broken)
+    return replace(whole, lacks=[*lacks, *_lacks(whole.steps, int(broken.sum()), found[~broken])])
+
+
+def _rewarded(spans: Sequence[Span], phases: Mapping[str, str]) -> set[int]:
+    """Numbers of the steps that have a phase of rewards."""
+    return {span.step for span in spans if phases.get(span.phase, span.phase) == REWARD}
+
+
+def _any_of(chosen: set[int], numbers: Ints, place: Ints) -> Bools:
+    """Which places are those of chosen numbers."""
+    found: Bools = np.isin(numbers, np.array(sorted(chosen), np.int64))[place] & (place != MISSING)
+    return found
+
+
+def _taken(column: Floats, place: Ints) -> Floats:
+    """A column by place; `nan` where a step has none."""
+    return np.where(place != MISSING, column[place], np.nan)
+
+
+def _only(whole: Observed, kept: Bools) -> Observed:
+    """The same run with the steps that are kept, and what is in them."""
+    if kept.all():
+        return whole
+    if not kept.any():
+        raise RefusedError(
+            "none of its steps was finished: each was left by an exception, or its recorder was closed",
+            where=whole.source,
+            remedy="record at least one step to its end",
+        )
+    number = np.cumsum(kept) - 1
+
+    def taken(table: _Table) -> _Table:
+        chosen = kept[table.step]
+        found = type(table)(*(getattr(table, one.name)[chosen] for one in fields(table)))
+        return replace(found, step=number[found.step])
+
+    steps = whole.steps
+    columns = {
+        one.name: column[kept]
+        for one in fields(steps)
+        if isinstance(column := getattr(steps, one.name), np.ndarray)
+    }
+    labels = [label for label, keep in zip(steps.labels, kept, strict=True) if keep]
+    return replace(
+        whole,
+        calls=taken(whole.calls),
+        rows=taken(whole.rows),
+        steps=replace(steps, labels=labels, **columns),
+    )
+
+
+def _lacks(steps: Steps, broken: int, recorded: Bools | None = None) -> list[str]:
+    """What was not recorded of the steps that were, in sentences."""
+    if recorded is None:
+        recorded = np.ones(len(steps), np.bool_)
+    count = int(recorded.sum())
+    halves = {GENERATION: steps.generation_s, TRAINING: steps.training_s}
+    without = {word: int(np.isnan(column[recorded]).sum()) for word, column in halves.items()}
+    found = [
+        f"{word} of {some:,} of {count:,} steps: they recorded none"
+        for word, some in without.items()
+        if 0 < some < count
+    ]
+    never = [word for word, some in without.items() if some == count]
+    if never:
+        found.append(
+            f"how long {' and '.join(never)} took: no step recorded it; say which phase it is "
+            f"(--phase NAME={never[0]}), or say --busy"
+        )
+    waits = int(np.isnan(steps.exposed_s[recorded]).sum())
+    if waits and len(never) < len(halves):
+        found.append(
+            f"what {waits:,} of {count:,} steps waited beside work: they have no phase `reward`, and "
+            "not every call of theirs tells when it began"
+        )
+    if broken:
+        several = "steps that were" if broken > 1 else "step that was"
+        found.append(f"{broken:,} {several} broken off before the end: left out, with all calls")
+    return found
 
 
 def latest(spans: Sequence[tuple[int, Span]]) -> list[Span]:
@@ -179,7 +319,7 @@ def _by_time(observed: Observed, line: Timeline) -> tuple[Observed, Ints]:
     order = np.argsort(line.start)
     at = np.searchsorted(line.start[order], calls.began_s, side="right") - 1
     step = np.where(at >= 0, order[np.maximum(at, 0)], MISSING)
-    within = (step != MISSING) & (calls.began_s <= (line.start + line.wall_s)[step])
+    within = (step != MISSING) & (calls.began_s <= line.end[step])
     if not within.any():
         raise RefusedError(
             f"none of its {len(observed.steps)} steps was recorded, neither by name nor by time",
@@ -208,10 +348,6 @@ def _by_time(observed: Observed, line: Timeline) -> tuple[Observed, Ints]:
         steps=steps,
     )
     return found, place
-
-
-def _steps(line: Timeline) -> Steps:
-    return replace(line.steps(), reward_s=line.reward_s)
 
 
 def _queued(spans: Sequence[Span], calls: Sequence[Span]) -> Floats:

@@ -20,6 +20,7 @@ keeps its own start, so that threads and asyncio tasks may overlap as they like.
 - **Writing.** Spans wait in memory until their step ends. Between steps at most 1,024 wait, within
   one 65,536, in a forked process none: a process that is killed loses no more than that. They are written at
   the end of the program, too, and so is what was still open: as far as it went, cut by `closed`.
+- **A step that an exception leaves** is cut by `broken`: it is not as long as it would have been.
 - **A sink that fails** does not end the training: it is told once, the spans are kept, at most 262,144
   of them, and offered again with the next ones. How many were lost is told at the end. A sink takes all
   of a batch or, raising, nothing of it.
@@ -416,6 +417,8 @@ class StepScope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._recorded.cut("broken")
         self._recorded.__exit__(kind, error, trace)
         self._steps._running = False
         self._steps.flush()

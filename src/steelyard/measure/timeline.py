@@ -7,15 +7,24 @@ Time is added up as a union: what happens twice at once counts once. For each st
 - `exposed_s`: the part of it in which no lane was generating or training, not even for another step. Behind
   one barrier this is t(last reward) - t(accelerator free); where groups are trained on as they arrive, it
   is the sum of all such waits, and what training hides is not in it.
-- `other_s`: what is left of `wall_s`.
+- `other_s`: what is left of `wall_s`, with the work and the rewards of any step taken off.
+
+What a step did not record is not known, and never zero: a step without any generation has `nan` there, and
+so in `busy_s`, unless no step of the run has that half: then `busy_s` is the other one. A step in which
+nothing was to be generated or trained records an empty phase.
 
 The **wall** of a step goes from the first lane's start of it (`steps.step()`) to the last lane's end. A
-step of which no `step` was recorded goes from its first span to its last.
+step of which no `step` was recorded goes from its first span to its last; if a half of its work is
+missing, too, nobody knows how long it was. Where steps overlap, each has what the run went on from the
+end before its own to its own: walls add up to the time of the run.
+
+A step whose `step` was **broken off** on some lane (an exception left it, the recorder was closed in it) is
+left out: it is shorter than it would have been. Its work still covers the rewards of others.
 
 None of it means anything if spans are missing, so a timeline is refused unless they account for the time.
-The phases of each lane must cover 99 % of each of its steps. This is asked of lanes that record steps,
-generation or training; one that only serves rewards may wait for work. Calls cover nothing: they run beside
-a lane, and what the lane did meanwhile would not be known.
+The phases of each lane must cover 99 % of each of its steps that were finished. This is asked of lanes that
+record steps, generation or training; one that only serves rewards may wait for work. Calls cover nothing:
+they run beside a lane, and what the lane did meanwhile would not be known.
 
 Times are of one clock: of one machine, between two starts of it (`steelyard.clock.Span`).
 """
@@ -82,8 +91,8 @@ class Timeline:
     ----------
     step
         Numbers of the steps.
-    start
-        When each began, on the clock of the spans.
+    start, end
+        When each began and ended, on the clock of the spans.
     wall_s, generation_s, training_s, busy_s, reward_s, exposed_s, other_s
         See the module.
     calls, in_flight
@@ -94,6 +103,7 @@ class Timeline:
 
     step: Ints
     start: Floats
+    end: Floats
     wall_s: Floats
     generation_s: Floats
     training_s: Floats
@@ -115,6 +125,10 @@ class Timeline:
         some = self.reward_s > 0
         return np.where(some, self.exposed_s / np.where(some, self.reward_s, 1.0), np.nan)
 
+    def where(self, chosen: Bools) -> Timeline:
+        """The steps that are chosen."""
+        return Timeline(*(getattr(self, name)[chosen] for name in self.__slots__))
+
     def steps(self) -> Steps:
         """As pricing reads it; which machine is not known."""
         return Steps(
@@ -124,6 +138,7 @@ class Timeline:
             exposed_s=self.exposed_s,
             wall_s=self.wall_s,
             machine=np.full(len(self), MISSING),
+            reward_s=self.reward_s,
         )
 
 
@@ -133,6 +148,7 @@ def timeline(
     calls: CallTimes | None = None,
     phases: Mapping[str, str] | None = None,
     coverage: float | None = COVERAGE,
+    unfinished: bool = False,
 ) -> Timeline:
     """What each step took.
 
@@ -146,11 +162,14 @@ def timeline(
         What the run calls its phases, where it has words of its own: `{"rollout": "generation"}`.
     coverage
         Share of each step that the phases of each lane must cover; `None` takes whatever there is.
+    unfinished
+        Whether steps that were broken off are told, too, as far as they went.
 
     Raises
     ------
     RefusedError
-        If there is no span, one ends before it starts, a step was recorded twice, or time is missing.
+        If there is no span, one ends before it starts, a step was recorded twice, every step was broken off,
+        or time is missing.
 
     Examples
     --------
@@ -166,26 +185,36 @@ def timeline(
     tally = Tally(table.calls(), *([] if calls is None else [calls]))
     numbers = np.unique(np.concatenate([table.step, tally.steps]))
     generation, training = table.of(GENERATION, numbers), table.of(TRAINING, numbers)
-    busy = union(joined(generation, training))
+    work = union(joined(generation, training))
     reward = union(joined(table.of(REWARD, numbers), tally.under_way(numbers)))
-    start, end = _walls(numbers, table, tally)
     count = len(numbers)
-    known = union(joined(busy, reward).within(start, end)).lengths(count)
-    return Timeline(
+    whole = np.ones(count, np.bool_)
+    for half in (generation, training):
+        if len(half.key):
+            whole &= _told(half, count)
+    walls = _walls(numbers, table, tally, whole)
+    line = Timeline(
         step=numbers,
-        start=start,
-        wall_s=end - start,
-        generation_s=_or_blank(generation, count),
-        training_s=_or_blank(training, count),
-        busy_s=_or_blank(busy, count),
-        reward_s=_or_blank(reward, count),
-        exposed_s=_exposed(reward, busy, count),
-        other_s=np.maximum(end - start - known, 0.0),
+        start=walls.start,
+        end=walls.end,
+        wall_s=walls.wall_s,
+        generation_s=_lengths(generation, count),
+        training_s=_lengths(training, count),
+        busy_s=np.where(whole, _lengths(work, count), np.nan),
+        reward_s=_lengths(reward, count),
+        exposed_s=_exposed(reward, work, count),
+        other_s=_other(walls, union(_all(joined(work, reward)))),
         calls=tally.spread(tally.calls, numbers, 0).astype(np.int64),
         in_flight=tally.spread(tally.in_flight, numbers, 0 if len(tally.steps) else MISSING).astype(np.int64),
         service_s=tally.spread(tally.service_s, numbers, 0.0 if len(tally.steps) else np.nan),
         queued_s=_queued(numbers, table, tally),
     )
+    return line if unfinished else _finished(line, table)
+
+
+def broken_off(spans: Iterable[Span]) -> set[int]:
+    """Numbers of the steps that some lane did not finish."""
+    return {span.step for span in spans if span.phase == STEP and span.cut_by is not None}
 
 
 def holes(
@@ -239,7 +268,10 @@ class _Table:
         self.phase = _coded(columns[2], self.words)
         self.start: Floats = np.array(columns[3], float)
         self.end: Floats = np.array(columns[4], float)
+        cut = np.array([by is not None for by in columns[7]], np.bool_)
         self._meanings = [phases.get(word, word) for word in self.words]
+        self.broken: Ints = np.unique(self.step[cut & self.means(STEP)])
+        """Numbers of the steps that some lane did not finish."""
         self._check()
 
     def means(self, *kinds: str) -> Bools:
@@ -291,25 +323,71 @@ def _hulls(key: Ints, start: Floats, end: Floats, keys: int) -> tuple[Floats, Fl
     return first, last
 
 
-def _walls(numbers: Ints, table: _Table, tally: Tally) -> tuple[Floats, Floats]:
-    """When each step began and ended."""
+class _Walls(NamedTuple):
+    """When each step began and ended, and its wall: the time of the run from `since` to its end."""
+
+    start: Floats
+    end: Floats
+    since: Floats
+    wall_s: Floats
+
+
+def _walls(numbers: Ints, table: _Table, tally: Tally, whole: Bools) -> _Walls:
+    """How long each step was; `whole` are those that recorded all halves of their work."""
     key = np.concatenate([np.searchsorted(numbers, table.step), np.searchsorted(numbers, tally.steps)])
     start, end = np.concatenate([table.start, tally.start]), np.concatenate([table.end, tally.end])
     first, last = _hulls(key, start, end, len(numbers))
-    whole = np.flatnonzero(table.means(STEP))
-    begun, ended = _hulls(key[whole], start[whole], end[whole], len(numbers))
+    steps = np.flatnonzero(table.means(STEP))
+    begun, ended = _hulls(key[steps], start[steps], end[steps], len(numbers))
     told = np.isfinite(begun)
-    return np.where(told, begun, first), np.where(told, ended, last)
+    start, end = np.where(told, begun, first), np.where(told, ended, last)
+    known = np.flatnonzero(told | whole)
+    since, wall = start.copy(), np.full(len(numbers), np.nan)
+    wall[known] = (end - start)[known]
+    order = known[np.lexsort((start[known], end[known]))]
+    if (start[order[1:]] < end[order[:-1]]).any():  # some overlap
+        run = union(_all(Intervals(order, start[order], end[order])))
+        since[order] = np.concatenate([run.start[:1], end[order[:-1]]])
+        wall[order] = Covered(run).within(since[order], end[order])
+    return _Walls(start, end, since, wall)
 
 
-def _exposed(reward: Intervals, busy: Intervals, keys: int) -> Floats:
+def _other(walls: _Walls, known: Intervals) -> Floats:
+    """What is left of the walls outside of what is known."""
+    steps = np.flatnonzero(np.isfinite(walls.wall_s))
+    run = Intervals(np.zeros_like(steps), walls.start[steps], walls.end[steps])
+    with_it, alone = Covered(union(joined(run, known))), Covered(known)
+    left = with_it.within(walls.since, walls.end) - alone.within(walls.since, walls.end)
+    return np.where(np.isnan(walls.wall_s), np.nan, np.maximum(left, 0.0))
+
+
+def _finished(line: Timeline, table: _Table) -> Timeline:
+    """Without the steps that were broken off."""
+    if not len(table.broken):
+        return line
+    finished = ~np.isin(line.step, table.broken)
+    if not finished.any():
+        raise RefusedError(
+            f"no step of {len(line)} was finished: each was left by an exception, or its recorder was closed",
+            where="timeline",
+            remedy="record at least one step to its end",
+        )
+    return line.where(finished)
+
+
+def _all(given: Intervals) -> Intervals:
+    """The same, whatever their keys."""
+    return given._replace(key=np.zeros_like(given.key))
+
+
+def _exposed(reward: Intervals, work: Intervals, keys: int) -> Floats:
     """Seconds of a step's rewards in which no lane worked, for whatever step."""
-    if not len(busy.key) or not len(reward.key):
+    if not len(work.key):
         return blank(keys)
-    everywhere = union(busy._replace(key=np.zeros_like(busy.key)))
     lengths = reward.end - reward.start
-    hidden = Covered(everywhere).within(reward.start, reward.end)
-    return summed(reward.key, np.clip(lengths - hidden, 0.0, lengths), keys)
+    hidden = Covered(union(_all(work))).within(reward.start, reward.end)
+    waited = summed(reward.key, np.clip(lengths - hidden, 0.0, lengths), keys)
+    return np.where(_told(reward, keys), waited, np.nan)
 
 
 def _queued(numbers: Ints, table: _Table, tally: Tally) -> Floats:
@@ -323,8 +401,14 @@ def _queued(numbers: Ints, table: _Table, tally: Tally) -> Floats:
     return np.where(np.isnan(given), 0.0, given) + by_step
 
 
-def _or_blank(given: Intervals, keys: int) -> Floats:
-    return given.lengths(keys) if len(given.key) else blank(keys)
+def _told(given: Intervals, keys: int) -> Bools:
+    """Which keys have any."""
+    return np.bincount(given.key, minlength=keys) > 0
+
+
+def _lengths(given: Intervals, keys: int) -> Floats:
+    """Seconds of each key; `nan` where nothing was recorded."""
+    return np.where(_told(given, keys), given.lengths(keys), np.nan)
 
 
 def _holes(table: _Table, coverage: float) -> list[Hole]:
@@ -334,6 +418,7 @@ def _holes(table: _Table, coverage: float) -> list[Hole]:
     first[key[is_step]], last[key[is_step]] = table.start[is_step], table.end[is_step]
     asked = np.zeros(len(pairs), bool)
     asked[key[is_step | table.means(*ACCELERATOR)]] = True
+    asked &= ~np.isin(pairs // len(table.lanes), table.broken)
     looked = is_phase & asked[key]
     told = Intervals(key[looked], table.start[looked], table.end[looked]).within(first, last)
     edges = np.flatnonzero(asked)

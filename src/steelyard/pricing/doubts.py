@@ -158,13 +158,17 @@ def _machines(observed: Observed) -> Doubt | None:
     if len(known) < 2:
         return None
     step, service = observed.calls.step, observed.calls.service_s
-    medians = [np.nanmedian(service[machine[step] == one]) for one in known if (machine[step] == one).any()]
-    apart = max(medians) / min(medians) if medians and min(medians) > 0 else np.nan
+    timed = np.isfinite(service)
+    served = [service[timed & (machine[step] == one)] for one in known]
+    medians = [float(np.median(one)) for one in served if len(one)]
+    slower = max(medians) / min(medians) if len(medians) > 1 and min(medians) > 0 else None
+    apart = (
+        f"; the slowest one's median service time is {slower:.2f} times the fastest one's" if slower else ""
+    )
     return Doubt(
         DoubtKind.MIXED_MACHINES,
         len(known),
-        f"{len(known)} machines judged the run; the median service time of the slowest is {apart:.2f} times "
-        "that of the fastest",
+        f"{len(known)} machines judged the run{apart}",
         "price each machine's steps alone",
     )
 

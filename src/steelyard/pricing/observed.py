@@ -98,6 +98,8 @@ class Rows:
         Whether it got its value through no judgement: a timeout or an error was written down as a number.
         Not in ledgers of ours: there an end that the candidate brought about is a judgement, and what the
         machinery failed on is unscored.
+    row
+        Number of the rollout, as in `Calls`; `None` where they are numbered as they stand.
     """
 
     step: Ints
@@ -105,6 +107,7 @@ class Rows:
     value: Floats
     verdict: Ints
     failed: Bools
+    row: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.step)

@@ -364,12 +364,8 @@ class _Pricing:
     def _said(self, interval: Interval, unit: str, calls: str = "") -> Estimate:
         return Estimate(interval.value, unit, interval.low, interval.high, self._basis(interval, calls))
 
-    def _basis(self, interval: Interval, calls: str = "") -> str:
-        return (
-            f"n = {interval.steps:,} steps ({calls})"
-            if calls
-            else basis(interval, len(self.ground.observed.calls))
-        )
+    def _basis(self, interval: Interval, of: str = "") -> str:
+        return basis(interval, of or f"{len(self._calls):,} calls")
 
 
 def _quantile(

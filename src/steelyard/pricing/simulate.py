@@ -199,6 +199,12 @@ def in_flight(began_s: Floats, ended_s: Floats) -> int:
     return int(np.cumsum(change[np.lexsort((change, moments))]).max(initial=0))
 
 
+def in_flight_at(moments: Floats, began_s: Floats, ended_s: Floats) -> Ints:
+    """How many calls of one step were under way at each moment."""
+    begun = np.searchsorted(np.sort(began_s), moments, side="right")
+    return begun - np.searchsorted(np.sort(ended_s), moments, side="right")
+
+
 def evenly(sizes: Ints, most: int) -> Bools:
     """Which steps to look at so that their sizes add up to about `most`: an even selection, at least one.
 

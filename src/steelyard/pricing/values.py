@@ -136,7 +136,7 @@ class StepLine(NamedTuple):
     wait_s: Seconds
     training_s: Seconds | None
     queued_s: Seconds | None
-    slowest_s: Seconds
+    slowest_s: Seconds | None
     """The longest service time: what the wait would be without queues."""
     cut: int
     calls: int
@@ -194,8 +194,8 @@ class Price:
     causes, remedies, doubts, suspicions
         What ended calls; what to do, the largest saving first; why it may be wrong; zeros that look like
         failures.
-    notes
-        What was not measured and how to measure it.
+    says, notes
+        What the source tells; what was not measured and how to measure it.
     """
 
     source: str
@@ -235,4 +235,5 @@ class Price:
     remedies: Sequence[Remedy] = ()
     doubts: Sequence[Doubt] = ()
     suspicions: Sequence[Suspicion] = ()
+    says: Sequence[str] = ()
     notes: Sequence[str] = ()

@@ -23,7 +23,7 @@ from steelyard.pricing.remedies.barriers import double, groups, half
 from steelyard.pricing.remedies.ground import Ground
 from steelyard.pricing.remedies.limits import adaptive, timeout
 from steelyard.pricing.remedies.places import pool, workers
-from steelyard.pricing.remedies.tails import hedge, tail, targets
+from steelyard.pricing.remedies.tails import hedge, tail, tails
 from steelyard.pricing.remedies.votes import unscored
 from steelyard.pricing.values import Remedy
 
@@ -70,12 +70,12 @@ def remedies(
 
 
 def remedies_on(ground: Ground, asked: Iterable[Remedy] = ()) -> list[Remedy]:
-    """As `remedies`, on ground that is laid already, among others that were asked for."""
+    """As `remedies`, on ground that is laid already, among others that were asked for; none of them twice."""
     found = [
         *asked,
         timeout(ground),
         adaptive(ground),
-        *(tail(ground, rate) for rate in targets(ground)),
+        *tails(ground),
         groups(ground),
         half(ground),
         double(ground),
@@ -84,7 +84,7 @@ def remedies_on(ground: Ground, asked: Iterable[Remedy] = ()) -> list[Remedy]:
         workers(ground),
         unscored(ground),
     ]
-    return sorted(found, key=_rank)
+    return sorted({(one.name, one.title): one for one in reversed(found)}.values(), key=_rank)
 
 
 def lower_timeout(observed: Observed | Ground, timeout_s: Seconds) -> Remedy:

@@ -8,7 +8,6 @@ them that a terminal or a renderer of text would act on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import floor, log10
 from typing import NamedTuple
 
 from steelyard.clock import Seconds, in_words
@@ -55,82 +54,6 @@ def one_line(text: str, length: int = 300) -> str:
     """The text in one line of at most `length` characters."""
     line = plain(" ".join(text.split()))
     return line if len(line) <= length else line[: length - 3] + "..."
-
-
-def number(value: float) -> str:
-    """A number that is exact, such as a setting or a count: no zeros behind the point.
-
-    Examples
-    --------
-    >>> number(5120), number(30.0), number(2.4512), number(0)
-    ('5,120', '30', '2.45', '0')
-    """
-    text = f"{value:,.{decimals(value)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def decimals(value: float) -> int:
-    """How many digits behind the point are worth reading.
-
-    Examples
-    --------
-    >>> [decimals(size) for size in (5120, 55.1, 2.45, 0.18, 0.012, 0)]
-    [0, 1, 2, 2, 3, 0]
-    """
-    size = abs(value)
-    if size >= 100 or not size:
-        return 0
-    if size >= 0.1:
-        return 1 if size >= 10 else 2
-    return min(12, 1 - floor(log10(size)))
-
-
-def amount(value: float, unit: str, like: float | None = None) -> str:
-    """A number with its unit, as one says it, with as many digits as `like` has.
-
-    Examples
-    --------
-    >>> amount(0.555, "share"), amount(30.6, "s"), amount(12.12, "$/h"), amount(512, "calls")
-    ('55.5 %', '30.6 s', '$12.12 an hour', '512 calls')
-    """
-    if unit == "share":
-        value, like, unit = 100 * value, None if like is None else 100 * like, "%"
-    if unit == "correlation":
-        unit = ""
-    if unit == "s":
-        size = abs(value if like is None else like)
-        times, unit = (1.0, "s") if size >= 0.1 or not size else (1e3, "ms") if size >= 1e-4 else (1e6, "µs")
-        value, like = value * times, None if like is None else like * times
-    if unit == "calls":
-        return f"{value:,.0f} calls"
-    digits = decimals(value if like is None else like)
-    if unit.startswith("$"):
-        per = {"/h": " an hour", "/day": " a day", "/step": " a step"}.get(unit[1:], unit[1:])
-        return f"{'-' if value < 0 else ''}${abs(value):,.{max(2, digits)}f}{per}"
-    return f"{value:,.{digits}f} {unit}".rstrip()
-
-
-def said(estimate: Estimate) -> str:
-    """The number of an estimate with its unit."""
-    return amount(estimate.value, estimate.unit)
-
-
-def interval(estimate: Estimate) -> str:
-    """The interval of an estimate, such as `52.0 to 58.0 %`; empty where there is none.
-
-    Examples
-    --------
-    >>> interval(Estimate(0.555, "share", 0.52, 0.58)), interval(Estimate(12.1, "$/h", 11, 13))
-    ('52.0 to 58.0 %', '$11.00 to $13.00 an hour')
-    """
-    if estimate.low is not None and estimate.high is None:
-        return f"at least {amount(estimate.low, estimate.unit)}"
-    if estimate.low is None or estimate.high is None:
-        return ""
-    size = max(abs(estimate.low), abs(estimate.high))
-    low, high = amount(estimate.low, estimate.unit, size), amount(estimate.high, estimate.unit, size)
-    same = " an hour" if low.endswith(" an hour") else " " + low.rpartition(" ")[2]
-    return f"{low.removesuffix(same) if high.endswith(same) else low} to {high}"
 
 
 def headline(price: Price) -> str:
@@ -312,8 +235,3 @@ def _money(money: Mapping[str, Estimate]) -> _Said:
     for key, estimate in money.items():
         name, means = _MONEY.get(key, (key.replace("_", " "), estimate.basis))
         yield name, estimate, means
-
-
-def seconds(value: Seconds | None) -> str:
-    """Seconds for a table; empty where not measured."""
-    return "" if value is None else in_words(value)

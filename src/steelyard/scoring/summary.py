@@ -68,6 +68,8 @@ class Summary:
 
     Parameters
     ----------
+    run
+        The number of the run in its ledger.
     verdicts
         Totals by verdict: `scored`, `abstained`, `unscored`.
     codes
@@ -105,6 +107,7 @@ class Summary:
         What was wrong with the input, by kind: with a line each, or with the columns of a group.
     """
 
+    run: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     integrities: Counter[str] = field(default_factory=Counter)
@@ -243,6 +246,7 @@ class Counting:
     def finish(self, ledger: Ledger, run: Run) -> Summary:
         """Close the books."""
         summary = self.summary
+        summary.run = run.number
         for group, line in enumerate(self._lines()):
             enough = line.votes >= self._minimum(line.size) and group not in self._dead
             summary.no_spread += enough and line.lowest == line.highest

@@ -294,7 +294,7 @@ def group_size(
             faults.bad(
                 batch.where,
                 f"a block of {its[wrong[0]]} equal prompts is no multiple of the group size {size}",
-                "check num_generations; rows that were filtered or sorted cannot be grouped",
+                "check --group (num_generations); rows that were filtered or sorted cannot be grouped",
             )
         else:
             fitting.append(batch)

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,6 +37,16 @@ TIMEOUTS: Final = ("timeout", "timed_out", "is_timeout")
 """Columns that people log to say that the reward was cut."""
 ERRORS: Final = ("error", "exception")
 """Columns that people log to say that the reward failed."""
+MARKS: Final = frozenset({VERDICT, CODE, CENSORED, *TIMEOUTS, *ERRORS})
+"""Columns of which any one tells a failure from a wrong answer."""
+OPTION: Final[Mapping[str, str]] = {
+    "group_size": "--group",
+    "rewards": "--function",
+    "weights": "--weight",
+    "limit_s": "--limit",
+    "split": "--split",
+}
+"""What each of the `Options` is called on the command line: messages say it so."""
 
 
 class Read(NamedTuple):
@@ -109,7 +119,7 @@ class Faults:
             Unless rows shall be skipped.
         """
         if not self.skip:
-            raise RefusedError(reason, where=where, remedy=f"{remedy}; or leave such rows out with skip")
+            raise RefusedError(reason, where=where, remedy=f"{remedy}; or leave such rows out with --skip")
         self.count += 1
         self.first = self.first or f"{where}: {reason}"
 

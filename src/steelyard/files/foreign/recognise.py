@@ -14,7 +14,7 @@ from steelyard.clock import Seconds
 from steelyard.errors import RefusedError
 from steelyard.files.foreign import batches, results, traces, verl
 from steelyard.files.foreign.lines import parse, seen
-from steelyard.files.foreign.read import Options, Read, beneath
+from steelyard.files.foreign.read import OPTION, Options, Read, beneath
 from steelyard.files.foreign.results import read_results
 from steelyard.files.foreign.traces import read_traces
 from steelyard.files.foreign.trl import read_trl
@@ -97,12 +97,12 @@ def read_foreign(
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise RefusedError(
-                f"must be above 0, this is {value}", where=name, remedy="leave it out, or correct it"
+                f"must be above 0, this is {value}", where=OPTION[name], remedy="leave it out, or correct it"
             )
     reader = recognise(path)
     for name in ("group_size", "rewards", "weights", "split"):
         if name not in reader.options and getattr(options, name) != getattr(Options(), name):
-            raise RefusedError(f"means nothing for {reader.name}", where=name, remedy="leave it out")
+            raise RefusedError(f"means nothing for {reader.name}", where=OPTION[name], remedy="leave it out")
     return reader.read(path, options)
 
 

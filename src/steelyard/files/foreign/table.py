@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import numpy as np
@@ -31,7 +31,7 @@ from steelyard.pricing.observed import (
     Steps,
     blank,
 )
-from steelyard.pricing.suspicious import at_limit, find_limit, suspicious
+from steelyard.pricing.suspicious import at_limit, find_limit, low, suspicious
 
 NAN: Final = float("nan")
 VERDICTS: Final[Mapping[str, int]] = {"scored": SCORED, "abstained": ABSTAINED, "unscored": UNSCORED}
@@ -52,6 +52,8 @@ class Columns:
         The total as the trainer used it; `nan` where there is none.
     verdict
         As in `Rows`.
+    told
+        Whether the file says the verdict (ours does), so that it need not be guessed.
     service_s, limit_s
         Of the reward; `nan` where the file has none.
     began_s
@@ -69,6 +71,7 @@ class Columns:
     group: Ints
     value: Floats
     verdict: Ints
+    told: Bools
     service_s: Floats
     limit_s: Floats
     began_s: Floats
@@ -97,7 +100,7 @@ class Gathered:
     _real: array[float] = field(default_factory=lambda: array("d"))
 
     def __len__(self) -> int:
-        return len(self._whole) // 6
+        return len(self._whole) // 7
 
     def add(
         self,
@@ -115,22 +118,23 @@ class Gathered:
         cause: str = "",
         parts: Mapping[str, float] | None = None,
     ) -> None:
-        """Append one; without a `verdict` it is unscored where it has no value."""
+        """Append one; where no `verdict` is told it is unscored if it has no value."""
         at = self.labels.setdefault(step, len(self.labels))
         of = self.groups.setdefault((at, group), len(self.groups))
         why = self.causes.setdefault(cause, len(self.causes)) if cause else MISSING
+        told = verdict is not None
         if verdict is None:
             verdict = UNSCORED if math.isnan(value) else SCORED
         for name, part in (parts or {}).items():
             column = self.parts.setdefault(name, array("d"))
             column.extend([NAN] * (len(self) - len(column)))  # of rows that do not have this part
             column.append(part)
-        self._whole.extend((at, of, verdict, timeout, error, why))
+        self._whole.extend((at, of, verdict, told, timeout, error, why))
         self._real.extend((value, service_s, limit_s, began_s, *generated))
 
     def columns(self) -> Columns:
         """All of them as arrays."""
-        whole = np.asarray(self._whole, np.int64).reshape(-1, 6).T
+        whole = np.asarray(self._whole, np.int64).reshape(-1, 7).T
         real = np.asarray(self._real, np.float64).reshape(-1, 6).T
         for column in self.parts.values():
             column.extend([NAN] * (len(self) - len(column)))
@@ -139,14 +143,15 @@ class Gathered:
             group=whole[1],
             value=real[0],
             verdict=whole[2],
+            told=whole[3].astype(bool),
             service_s=real[1],
             limit_s=real[2],
             began_s=real[3],
             generated_from_s=real[4],
             generated_to_s=real[5],
-            timeout=whole[3].astype(bool),
-            error=whole[4].astype(bool),
-            cause=whole[5],
+            timeout=whole[4].astype(bool),
+            error=whole[5].astype(bool),
+            cause=whole[6],
             parts={name: np.array(column) for name, column in self.parts.items()},
         )
 
@@ -169,6 +174,11 @@ class About:
         Whether the file says which step a rollout belongs to.
     together
         Whether rows of a group with one and the same time were judged by one call.
+    totals
+        Whether it is known what rewards add up to; else all values are `nan`, and verdicts stay.
+    marks
+        Whether the file marks failures. Also without, a row that has no value is one, and so is a zero at a
+        timeout.
     limit_s
         The timeout, where the user said it.
     says, lacks
@@ -181,6 +191,8 @@ class About:
     causes: Sequence[str] = ()
     stepped: bool = True
     together: bool = False
+    totals: bool = True
+    marks: bool = True
     limit_s: Seconds | None = None
     says: list[str] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
@@ -189,15 +201,20 @@ class About:
 def read(columns: Columns, about: About, faults: Faults) -> Read:
     """Make the run that pricing reads of rollouts, and look for zeros that are failures."""
     labels, columns = _in_order(columns, about.labels)
-    limit = _limit(columns, about)
-    zero = columns.value == 0
-    at = at_limit(columns.service_s, limit) if limit is not None else np.zeros(len(zero), bool)
+    limit, shown = _limit(columns, about)
+    lowest = low(columns.value)
+    at = at_limit(columns.service_s, limit) if limit is not None else np.zeros(len(lowest), bool)
     silent = ~np.isfinite(columns.value)
-    columns.timeout[:] |= at & silent  # nothing came of it when its time was over: it was cut
-    cut = columns.timeout | (at & zero)
+    # nothing came of it when its time was over: it was cut
+    columns = replace(columns, timeout=columns.timeout | (at & silent))
+    hidden = at & lowest & ~columns.timeout
+    cut = columns.timeout | hidden
     number = (columns.verdict == UNSCORED) & ~silent  # ours said so, and a number was trained on all the same
-    failed = number | ((columns.value <= 0) & (cut | columns.error))
-    verdict = np.where(silent | (columns.verdict == SCORED), columns.verdict, SCORED)
+    judged = columns.told & (columns.verdict == SCORED)  # ours said that its end was the candidate's doing
+    failed = number | hidden | (lowest & ~judged & (columns.timeout | columns.error))
+    verdict = np.where(silent, columns.verdict, SCORED)
+    if about.totals:
+        verdict[silent & (verdict == SCORED)] = UNSCORED
     rows = Rows(columns.step, columns.group, columns.value, verdict, failed)
     causes = list(dict.fromkeys([*about.causes, "wall"]))
     cause = np.where(cut & (columns.cause == MISSING), causes.index("wall"), columns.cause)
@@ -206,10 +223,10 @@ def read(columns: Columns, about: About, faults: Faults) -> Read:
         columns.value,
         step=columns.step if about.stepped else None,
         group=columns.group,
-        service_s=columns.service_s if clocked else None,
+        service_s=np.where(judged & columns.timeout, np.nan, columns.service_s) if clocked else None,
         limit_s=limit,
-        timeout=columns.timeout,
-        error=columns.error | number,
+        timeout=columns.timeout & ~judged,
+        error=(columns.error & ~judged) | number,
         parts=columns.parts,
     )
     limits: Sequence[float] | Floats = (
@@ -223,9 +240,10 @@ def read(columns: Columns, about: About, faults: Faults) -> Read:
         parts=[about.part],
         causes=causes,
         stepped=about.stepped,
-        says=about.says,
+        says=[*about.says, *shown],
         lacks=[*about.lacks, *([] if about.stepped else [ONE_STEP]), *faults.lacks],
         limit_s=float(limits[0]) if len(limits) == 1 else None,
+        tells_failures=about.totals and tells,
     )
     return Read(observed, suspicions, faults.count)
 
@@ -242,22 +260,20 @@ def _in_order(columns: Columns, labels: Sequence[Hashable]) -> tuple[list[str], 
     step = step[order]
     fresh = np.ones(len(step), bool)
     fresh[1:] = (np.diff(sorted_.group) != 0) | (np.diff(step) != 0)
-    sorted_.step[:], sorted_.group[:] = step, np.cumsum(fresh) - 1
-    return [str(labels[at]) for at in by], sorted_
+    return [str(labels[at]) for at in by], replace(sorted_, step=step, group=np.cumsum(fresh) - 1)
 
 
-def _limit(columns: Columns, about: About) -> Floats | Seconds | None:
-    """The timeout: as told, as recorded, or as times show it."""
+def _limit(columns: Columns, about: About) -> tuple[Floats | Seconds | None, list[str]]:
+    """The timeout: as told, as recorded, or as times show it, which is said."""
     if about.limit_s is not None:
-        return about.limit_s
+        return about.limit_s, []
     if np.isfinite(columns.limit_s).any():
-        return columns.limit_s
+        return columns.limit_s, []
     found = find_limit(columns.value, columns.service_s)
-    if found is not None:
-        about.says.append(
-            f"No timeout is recorded; times pile up at {found:.4g} s with nothing but zeros: taken for one."
-        )
-    return found
+    if found is None:
+        return None, []
+    told = f"No timeout is recorded; times pile up at {found:.4g} s with nothing but zeros: taken for one."
+    return found, [told]
 
 
 def _calls(columns: Columns, cut: Bools, cause: Ints, *, together: bool) -> Calls:

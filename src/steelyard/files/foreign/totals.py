@@ -9,17 +9,18 @@ import numpy as np
 
 from steelyard.errors import RefusedError
 from steelyard.files.foreign.batches import Batch
-from steelyard.files.foreign.read import Options
+from steelyard.files.foreign.read import OPTION, Options
 from steelyard.pricing.observed import Floats, blank
 
 _EPSILON: Final = 1e-4  # what TRL adds to the standard deviation
 
 
 class Named(NamedTuple):
-    """The reward functions, and the total of each row of each batch (`nan` where it is not known)."""
+    """The reward functions, and the total of each row of each batch; `nan` throughout where not `known`."""
 
     names: Sequence[str]
     totals: Sequence[Floats]
+    known: bool = True
 
 
 def total(found: Sequence[Batch], size: int, options: Options, says: list[str], lacks: list[str]) -> Named:
@@ -47,8 +48,8 @@ def total(found: Sequence[Batch], size: int, options: Options, says: list[str], 
         if len(names) != len(options.weights):
             raise RefusedError(
                 f"{len(options.weights)} weights for {len(names)} reward functions ({', '.join(names)})",
-                where="weights",
-                remedy="give one weight for each, in the order of the columns",
+                where=OPTION["weights"],
+                remedy="give one --weight for each, in the order of the columns",
             )
         says.append(f"The total is {_formula(names, options.weights)}, as told.")
         return Named(names, [_sum(batch, names, options.weights) for batch in found])
@@ -68,9 +69,10 @@ def total(found: Sequence[Batch], size: int, options: Options, says: list[str], 
     )
     lacks.append(
         f"The total cannot be known: the reward columns are {', '.join(names) or 'none'}, and {why}. "
-        "Say which are reward functions (--function) and their `reward_weights` (--weight)."
+        "Say which are reward functions (--function) and their `reward_weights` (--weight); until then nothing "
+        "is known of corrupted groups."
     )
-    return Named(names, [blank(len(batch)) for batch in found])
+    return Named(names, [blank(len(batch)) for batch in found], known=False)
 
 
 def _named(found: Sequence[Batch], options: Options) -> list[str]:
@@ -80,7 +82,7 @@ def _named(found: Sequence[Batch], options: Options) -> list[str]:
                 raise RefusedError(
                     f"no column of numbers {name!r}; there are {', '.join(batch.floats)}",
                     where=batch.where,
-                    remedy="name the columns of reward functions",
+                    remedy="name a column of a reward function with --function",
                 )
     if options.rewards or not found:
         return list(options.rewards)

@@ -68,7 +68,7 @@ def read_traces(path: Path, options: Options) -> Read:
         raise RefusedError(
             f"no traces.jsonl of the split {options.split!r} in this folder",
             where=str(path),
-            remedy="name the run's folder, or the file; the splits are train and eval",
+            remedy="name the run's folder, or the file; --split is train or eval",
         )
     faults = Faults(options.skip)
     gathered = table.Gathered()

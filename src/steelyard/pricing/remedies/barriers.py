@@ -8,30 +8,45 @@ as a step has now. The size of a group changes no barrier of a batch.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from steelyard.clock import in_words
 from steelyard.pricing.observed import MISSING, Floats, Ints
-from steelyard.pricing.remedies.ground import Ground, percent, refused
+from steelyard.pricing.remedies.ground import Ground, percent, pseudo, refused, share
 from steelyard.pricing.simulate import trained_on_arrival
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import latest, numbered, or_zero, total
 
+_SAME_S: Final = 0.01
+"""Seconds that clocks of a trainer and of its rewards may differ by."""
+
 
 def groups(ground: Ground) -> Remedy:
-    """Each group's forward and backward as soon as its last reward is in."""
+    """Each group's forward and backward as soon as its last reward is in.
+
+    Notes
+    -----
+    Counted from the end of generation, which covers what it can (`_generating`). What more of the time told
+    from calls was covered, training covered: a loop that trains on arrival already ends there now, and saves
+    nothing by it.
+    """
     title, steps = "train on each group as it arrives", len(ground.observed.steps)
     training = ground.step_training_s
     if np.isnan(training).all():
         return refused("groups", title, "how long training takes is not known: pass --training SECONDS")
-    arrival, step = arrivals(ground)
+    generating = _generating(ground)
+    arrival, step = arrivals(ground, generating)
     if not len(arrival):
         return refused("groups", title, "no call says which group it judged")
     count = np.bincount(step, minlength=steps)
     each = training / np.maximum(count, 1)
     ends = trained_on_arrival(arrival, each[step], step, steps)
-    modelled = np.maximum(ground.waits.wait_s - ground.covered_s, 0.0)
-    saving = np.maximum(modelled + training - ends, 0.0)  # no less, but for rounding
+    saving = np.maximum(ground.waits.wait_s - ground.covered_s + training - ends, 0.0)
     most = percent(1 - 1 / float(np.median(count[count > 0])), 0)
+    overlapped = ground.covered_s - generating
+    overlapping = int((overlapped > _SAME_S).sum())
     return ground.remedy(
         "groups",
         title,
@@ -39,14 +54,46 @@ def groups(ground: Ground) -> Remedy:
         costs=f"smaller micro-batches may be slower; at most {most} of training can be hidden, and of it no "
         "optimizer step and no weight sync",
         rests_on="measured arrivals of groups, each with the same part of training, on one accelerator in "
-        "order of arrival; scoring by group saves nothing without training by group",
+        "order of arrival; scoring by group saves nothing without training by group"
+        + _overlap(ground, overlapping, float(np.nansum(overlapped))),
     )
 
 
-def arrivals(ground: Ground) -> tuple[Floats, Ints]:
+def _generating(ground: Ground) -> Floats:
+    """Per step: how much of the time told from calls generation covered.
+
+    It goes on at most until the step's last rollout is ready, and no longer than it took. Of a step of which
+    nobody saw when calls began, all that was covered and that it could have covered.
+    """
+    told, steps = ground.waits, len(ground.observed.steps)
+    spread = latest(ground.ready_s, told.step, steps) + latest(-ground.ready_s, told.step, steps)
+    generation = ground.step_generation_s
+    could = np.fmin(np.where(told.timed, spread, np.inf), np.where(np.isnan(generation), np.inf, generation))
+    return np.minimum(ground.covered_s, could)
+
+
+def _overlap(ground: Ground, steps: int, seconds: float) -> str:
+    """What is to be said of rewards that something else covered."""
+    if steps:
+        return (
+            f"; in {share(steps, len(ground.sizes), 'steps')} more was covered than generation can "
+            f"({in_words(seconds)} in all), so training overlaps rewards already: only the rest is saved"
+        )
+    covered = (ground.covered_s > _SAME_S) & ~ground.waits.timed
+    return "; what was covered is taken to be covered by generation" if covered.any() else ""
+
+
+def arrivals(ground: Ground, covered_s: Floats) -> tuple[Floats, Ints]:
     """When each group is in, in seconds after the accelerator is free, and its step.
 
     A call that judged nobody knows which groups holds up all groups of its step.
+
+    Parameters
+    ----------
+    ground
+        The run.
+    covered_s
+        Per step: until when the accelerator is not free, from when the first call is ready.
     """
     steps, told = len(ground.observed.steps), ground.waits
     of, end, at = told.told(ground.observed.calls.group), told.end_s, told.step
@@ -58,7 +105,7 @@ def arrivals(ground: Ground) -> tuple[Floats, Ints]:
     group, count = numbered(of)
     step = np.zeros(count, np.int64)
     step[group] = at
-    return np.maximum(np.maximum(latest(end, group, count), held[step]) - ground.covered_s[step], 0.0), step
+    return np.maximum(np.maximum(latest(end, group, count), held[step]) - covered_s[step], 0.0), step
 
 
 def half(ground: Ground) -> Remedy:
@@ -113,10 +160,10 @@ def double(ground: Ground) -> Remedy:
     below = np.cumsum(ranked) - ranked  # the least of it and of any shorter step, added up
     least = np.empty(count)
     least[order] = below + ranked * np.arange(count - 1, -1, -1)
-    mean = least.sum() / (count * (count - 1))
-    without = (least.sum() - 2 * least) / ((count - 1) * (count - 2))
+    value = float(least.sum() / (count * (count - 1))) / 2
+    without = (least.sum() - 2 * least) / ((count - 1) * (count - 2)) / 2
     saving = np.full(len(ground.wait_s), np.nan)
-    saving[known] = (count * mean - (count - 1) * without) / 2
+    saving[known] = pseudo(value, without)
     return ground.remedy(
         "batch",
         title,
@@ -129,7 +176,7 @@ def double(ground: Ground) -> Remedy:
 
 def _barriers(ground: Ground) -> tuple[Floats, Ints]:
     """When each group of each step is in, and its step; where groups are not known, each chain."""
-    arrival, step = arrivals(ground)
+    arrival, step = arrivals(ground, ground.covered_s)
     if len(arrival):
         return arrival, step
     told = ground.waits

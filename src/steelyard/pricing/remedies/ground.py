@@ -21,7 +21,7 @@ from steelyard.pricing.money import HOUR_S, scaled
 from steelyard.pricing.observed import Bools, Floats, Ints, Observed
 from steelyard.pricing.simulate import evenly, in_flight, served
 from steelyard.pricing.values import Estimate, Remedy
-from steelyard.pricing.waits import Waits, latest, or_zero, total, waits
+from steelyard.pricing.waits import Waits, latest, numbered, or_zero, total, waits
 
 LOOKED_AT: Final = 200_000
 """Calls of a long run that are looked at one by one: those of evenly chosen steps, about half a second."""
@@ -130,6 +130,13 @@ class Ground:
         np.maximum.at(longest, calls.step[kept], self.service_s[kept])
         some = total(kept, calls.step, steps) > 0
         return np.where(some, longest, np.median(longest[some]) if some.any() else np.nan)
+
+    @cached_property
+    def tries(self) -> tuple[Ints, int]:
+        """Per call: the number of its rollout and part, whose attempts follow one another; and how many."""
+        calls, parts = self.observed.calls, len(self.observed.parts)
+        alone = -1 - np.arange(len(calls))  # of a rollout that nobody can tell, nobody knows another attempt
+        return numbered(np.where(calls.row < 0, alone, calls.row * parts + calls.part))
 
     @cached_property
     def ready_s(self) -> Floats:
@@ -242,7 +249,9 @@ class Ground:
         if not known.any():
             return None
         found = mean(per_step[known])
-        return Estimate(found.value, "s", found.low, found.high, basis(found, int(self.sizes[known].sum())))
+        return Estimate(
+            found.value, "s", found.low, found.high, basis(found, f"{int(self.sizes[known].sum()):,} calls")
+        )
 
     def _dollars(self, saves: Estimate) -> Estimate | None:
         """Both bills run while a step waits."""
@@ -250,14 +259,29 @@ class Ground:
         return scaled(saves, 1_000 * sum(rates) / HOUR_S, "$ per 1,000 steps") if rates else None
 
 
+def pseudo(value: float, without: Floats) -> Floats:
+    """A smooth statistic's jackknife pseudo-values: they stand for its steps, and their mean is `value`.
+
+    Their interval of a mean is the jackknife's of the statistic (Tukey 1958).
+
+    Parameters
+    ----------
+    value
+        Of all steps.
+    without
+        Of all steps but each, shape `(s,)`.
+    """
+    return np.asarray(value + (len(without) - 1) * (without.mean() - without))
+
+
 def refused(name: str, title: str, why: str, *, costs: str = "", rests_on: str = "") -> Remedy:
     """A remedy of which no saving can be stated."""
     return Remedy(name, title, None, costs=costs, rests_on=rests_on, refused=why)
 
 
-def basis(interval: Interval, calls: int) -> str:
+def basis(interval: Interval, of: str) -> str:
     """What an estimate rests on: `n = 40 steps (5,120 calls)`, and why there is no interval."""
-    counted = f"n = {interval.steps:,} step{'s' * (interval.steps != 1)} ({calls:,} calls)"
+    counted = f"n = {interval.steps:,} step{'s' * (interval.steps != 1)} ({of})"
     if interval.steps < MIN_STEPS:
         return f"{counted}; an interval needs {MIN_STEPS} steps"
     return f"{counted}; {interval.why}" if interval.why else counted

@@ -1,9 +1,10 @@
 """Shorter limits: a lower constant, and a deadline learnt from earlier steps.
 
 A call that took longer than a shorter limit would have been cut there, so its time is known: truncation is
-identified. Beyond the constant at which calls were cut nothing was seen: no saving and no cost of a longer
-limit is computed, only bounds. What a cut does to rewards is no matter of seconds: each remedy says how many
-calls that passed it would cut. A retry after the new cut is not modelled.
+identified; calls that a still shorter limit cut keep that one. Beyond the constant at which calls were cut
+nothing was seen: no saving and no cost of a longer limit is computed, only bounds. What a cut does to
+rewards is no matter of seconds: each remedy says how many calls that passed it would cut. A retry after the
+new cut is not modelled.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from steelyard.clock import Seconds, in_words
 from steelyard.pricing.observed import Bools, Floats
 from steelyard.pricing.remedies.ground import Ground, refused, share
 from steelyard.pricing.values import Remedy
-from steelyard.pricing.waits import or_zero
+from steelyard.pricing.waits import latest, or_zero, total
 
 ACCEPTED: Final = 0.005
 """A shorter limit may cut less than this share of the calls that pass (`scheduling.falsekills.ACCEPTED`)."""
 
 ROUND: Final = tuple(m * 10.0**e for e in range(-2, 5) for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
 """Limits that people would write down."""
+
+QUEUED_S: Final = 1e-3
+"""A call that waited longer for its turn was in a queue."""
 
 LEAST_S: Final = 2.0
 QUANTILE: Final = 0.99
@@ -72,7 +76,22 @@ def timeout(ground: Ground, timeout_s: Seconds | None = None) -> Remedy:
         f"{now} to {in_words(timeout_s)}" if limit is not None else f"{now} of {in_words(timeout_s)}",
         ground.waits.less(np.maximum(ground.service_s - timeout_s, 0.0)),
         costs=f"cuts {share(newly, int(good.sum()), who)}",
-        rests_on="each measured call, cut at the new constant; nothing is cut there and then tried again",
+        rests_on="each measured call, cut at the new constant; nothing is cut there and then tried again"
+        + _shorter(ground, timeout_s),
+    )
+
+
+def _shorter(ground: Ground, timeout_s: Seconds) -> str:
+    """What is to be said of calls that a still shorter limit cut: they keep it."""
+    cut = ground.hit & (ground.service_s < timeout_s)
+    if not cut.any():
+        return ""
+    least, most = (in_words(float(pick(ground.service_s[cut]))) for pick in (np.min, np.max))
+    more = -ground.waits.less(np.where(cut, ground.service_s - timeout_s, 0.0))
+    return (
+        f"; {share(int(cut.sum()), int(ground.hit.sum()), 'calls that were cut')} were cut sooner, after "
+        f"{least} to {most}, and keep that limit: what they would take with the new one is not identified "
+        f"(up to {in_words(float(np.nanmean(more)))} a step)"
     )
 
 
@@ -136,16 +155,53 @@ def _longer(ground: Ground, limit: Seconds, timeout_s: Seconds) -> Remedy:
             costs="nothing: no call was cut",
             rests_on="every call finished below the present constant",
         )
-    more = -ground.waits.less(np.where(ground.hit, ground.service_s - timeout_s, 0.0))
-    most, known = float(np.nanmax(more)), more[np.isfinite(more)]
+    least, most, how = bounds(ground, timeout_s)
+    known = np.isfinite(most)
+    low, high = float(least[known].mean()), float(most[known].mean())
+    grows = "change by -" + in_words(-low) if low < 0 else "grow by 0"
     return refused(
         "timeout",
         title,
-        f"not identified: nothing was seen beyond {in_words(limit)}; the wait would grow by 0 to "
-        f"{in_words(known.mean())} a step in the mean (by up to {in_words(most)} in one of the "
-        f"{int((known > 0).sum())} steps with a call that was cut)",
-        rests_on="calls that were cut end anywhere from the present constant to the new one",
+        f"not identified: nothing was seen beyond {in_words(limit)}; the wait would {grows} to "
+        f"{in_words(high)} a step in the mean (by up to {in_words(float(most[known].max()))} in one of the "
+        f"{int((most[known] > 0).sum())} steps with a call that was cut)",
+        rests_on="calls that were cut end anywhere from the present constant to the new one" + how,
     )
+
+
+def bounds(ground: Ground, timeout_s: Seconds) -> tuple[Floats, Floats, str]:
+    """Per step: by how much the wait grows at least and at most, and what that takes for given.
+
+    At most every call that was cut goes on to the new constant. At least each passes where it was cut, and
+    what was tried after it is not tried. Where calls queued they are served again, for a call that holds its
+    place longer keeps others waiting: in a fixed order, no call that gets longer ends a step sooner.
+    """
+    told, calls = ground.waits, ground.observed.calls
+    longer = np.where(ground.hit, np.maximum(timeout_s - ground.service_s, 0.0), 0.0)
+    later = _tried_after(ground)
+    dropped = np.where(later, ground.service_s, 0.0)
+    how = "; or pass where they were cut, and are not tried again" if later.any() else ""
+    queue = or_zero(calls.queued_s)
+    if ground.seats is None or not (len(ground.served_again) and (ground.places or (queue > QUEUED_S).any())):
+        unseen = ground.seats is None and not np.isfinite(calls.queued_s).all()
+        how += "; where nobody waits for a place" if unseen else ""
+        return -told.less(np.where(later, ground.service_s + queue, 0.0)), -told.less(-longer), how
+    places, count = ground.seats, len(told.step)
+    now, high, low = (
+        ground.ends_s(told.length_s + total(change, told.chain, count), places)
+        for change in (0 * longer, longer, -dropped)
+    )
+    kept = f"{len(ground.served_again):,} of {len(ground.sizes):,} steps"
+    return low - now, high - now, f"{how}; {kept} served again in {places:,} places"
+
+
+def _tried_after(ground: Ground) -> Bools:
+    """Per call: whether it is an attempt that followed one that was cut."""
+    (tries, count), number = ground.tries, np.arange(len(ground.hit))
+    if count == len(number):
+        return np.zeros(count, bool)
+    first = -latest(np.where(ground.hit, -number, -np.inf), tries, count)
+    return number > first[tries]
 
 
 def _good(ground: Ground) -> Bools:

@@ -1,24 +1,32 @@
 """Fewer calls that reach the limit: by a lower rate of them, or by a second draw where the machinery is slow.
 
-A step in which `k` rollouts (or prompts) were hit waits `T`, and without them it would wait `m`. If each is
-spared with the chance `c`, on its own, the step is spared only when all are:
+A lower rate `p'` leaves a rollout's hits as correlated within its prompt as they are (`rho`). Of steps that
+are hit, with the chance `H`, then fewer are, with `H'`, both beta-binomial (`barrier.step_hit`); and a step
+that is spared waits `D` less:
 
-    E[wait] = m + (T - m) (1 - c^k)
+    saving = E[D] (1 - H' / H),   H = P(step hit; p, rho),   H' = P(step hit; p', rho)
 
-This is the two-point law of `barrier`, given the hits that were seen. A call that is spared is given the
-longest time of its step's calls that finished, so nothing is assumed about it that its step did not show.
+`D` is a measured step's wait less its wait if no call of it were cut, so what the calls of a step share is in
+it; a call that is spared is given the longest time of its step's calls that finished, so nothing is assumed
+about it that its step did not show. `D`, `p` and `rho` come from the same steps, so the interval is the
+jackknife's of the whole statistic over steps.
+
+A hedge spares rollouts on their own, each with the chance `c`, and their step only when all `k` are spared:
+`D c^k`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from steelyard.durations import intra_prompt
+from steelyard.durations import none_hit
 from steelyard.pricing import barrier
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints
-from steelyard.pricing.remedies.ground import Ground, percent, refused, share
+from steelyard.pricing.remedies.ground import Ground, percent, pseudo, refused, share
+from steelyard.pricing.simulate import in_flight_at
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import numbered, or_zero, total
 
@@ -28,81 +36,216 @@ KNEE: Final = 0.92
 HALF: Final = 0.5
 """A target below the knee is the rate at which this share of steps is hit."""
 
-TOGETHER: Final = 0.5
-"""From this correlation on, a prompt's hits are taken to come and go together."""
-
-MACHINERY: Final = frozenset({"lost", "never_started"})
-"""Causes that are the attempt's, and not the completion's."""
+NEVER_STARTED: Final = "never_started"
+LOST: Final = "lost"
+"""Causes that can be the attempt's, and not the completion's; a candidate may be what kills its process."""
 
 
-def targets(ground: Ground) -> list[float]:
-    """Rates worth asking for: half of the present one, and the one at which half of the steps are hit."""
-    half, chains = ground.rate / 2, len(np.unique(ground.waits.chain[ground.hit]))
-    if not chains:
-        return [half]
-    share = chains / len(ground.waits.step)  # of rollouts: retries are calls, and no rollouts
-    below = ground.rate * barrier.knee(HALF, ground.batch) / share
-    return [half, below] if below < 0.8 * half else [half]
+class _Sums(NamedTuple):
+    """What the tail of a run is told from: of each step, shape `(s,)`, of all, or of all but each."""
+
+    saved_s: Floats
+    """`D`."""
+    steps: Floats
+    """1 of a step with a known `D`; the others are left out."""
+    hit: Floats
+    rollouts: Floats
+    pairs: Floats
+    """Pairs of hits of one prompt, in order."""
+    companions: Floats
+    """Rollouts of the prompt beside each hit."""
+    across: Floats
+    """Pairs of hits of two prompts."""
+    strangers: Floats
+    """Rollouts of other prompts beside each hit."""
+    cut: Floats
+    calls: Floats
+
+    @property
+    def rate(self) -> Floats:
+        """Share of rollouts that were cut."""
+        return _over(self.hit, self.rollouts)
+
+    @property
+    def rho(self) -> Floats:
+        """Its correlation within a prompt: as `durations.intra_prompt`, 0 where no hit has a companion."""
+        beside = _over(self.across, self.strangers)
+        found = _over(_over(self.pairs, self.companions) - beside, 1 - beside)
+        return np.clip(found, 0.0, 1.0)
 
 
-def tail(ground: Ground, rate: float) -> Remedy:
-    """A lower rate of calls that are cut, whatever brings that about."""
+class Tail:
+    """The rollouts that were cut, and what it saves to have fewer of them.
+
+    Parameters
+    ----------
+    ground
+        The run; some call of it was cut.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        calls, told, steps = ground.observed.calls, ground.waits, len(ground.observed.steps)
+        rollout, count = _of_known(told.told(calls.row))
+        group, step, hit = np.full(count, MISSING), np.zeros(count, np.int64), np.zeros(count, bool)
+        group[rollout], step[rollout] = told.told(calls.group), told.step
+        hit[rollout[told.chain[ground.hit]]] = True
+        prompt, prompts = _of_known(group)
+        of = np.zeros(prompts, np.int64)
+        of[prompt] = step
+        hits, size = total(hit, prompt, prompts), np.bincount(prompt, minlength=prompts)
+        in_step, of_step = total(hit, step, steps), np.bincount(step, minlength=steps)
+        self.group = max(1, round(float(np.median(size))))
+        self.rollouts = float(np.median(of_step[of_step > 0]))
+        body = np.where(ground.hit, ground.body_s[calls.step], ground.service_s)
+        saved = np.minimum(told.less(np.maximum(ground.service_s - body, 0.0)), ground.wait_s)
+        self.known = np.isfinite(saved)
+        columns = (
+            saved,
+            self.known,
+            in_step,
+            of_step,
+            total(hits * (hits - 1), of, steps),
+            total(hits * (size - 1), of, steps),
+            in_step**2 - total(hits * hits, of, steps),
+            in_step * of_step - total(hits * size, of, steps),
+            total(ground.hit, calls.step, steps),
+            ground.sizes,
+        )
+        self.of_step = _Sums(*(np.asarray(one, float)[self.known] for one in columns))
+        self.whole = _Sums(*(one.sum() for one in self.of_step))
+
+    def knee(self, share: float) -> float:
+        """The rate of rollouts that are cut at which so many steps are hit."""
+        return barrier.knee(share, self.rollouts, group=self.group, rho=float(self.whole.rho))
+
+    def below(self) -> float:
+        """The rate of cut calls at which half of the steps are hit: retries are calls, and no rollouts."""
+        return self.ground.rate * self.knee(HALF) / float(self.whole.rate)
+
+    def saving_s(self, to: float | None) -> Floats:
+        """Per step: pseudo-values of the saving at another rate of cut calls, or at half of the present one.
+
+        A rate that is told stays as it is where the present one is taken without one of the steps.
+        """
+        without = _Sums(*(all_ - one for all_, one in zip(self.whole, self.of_step, strict=True)))
+        found = np.full(len(self.known), np.nan)
+        found[self.known] = pseudo(float(self._saving(self.whole, to)), self._saving(without, to))
+        return found
+
+    def _saving(self, sums: _Sums, to: float | None) -> Floats:
+        share = 0.5 if to is None else _over(to, _over(sums.cut, sums.calls))
+        now, then = (
+            1 - none_hit(np.minimum(rate, 1.0), sums.rho, self.group) ** (self.rollouts / self.group)
+            for rate in (sums.rate, sums.rate * share)
+        )
+        return np.where(now > 0, _over(sums.saved_s, sums.steps) * (1 - _over(then, now)), 0.0)
+
+
+def tail(ground: Ground, rate: float | None = None, *, of: Tail | None = None) -> Remedy:
+    """A lower rate of calls that are cut, whatever brings that about; half of the present one if not told."""
     now = ground.rate
-    title = f"bring the rate of cut calls from {percent(now)} to {percent(rate)}"
+    to = now / 2 if rate is None else rate
+    title = f"bring the rate of cut calls from {percent(now)} to {percent(to)}"
     if now == 0:
         return refused("tail", title, "no call was cut: there is no tail to shave")
     if np.isnan(ground.body_s).all():
         return refused("tail", title, "no call finished: nobody knows how long one takes")
-    if not rate < now:
+    if not to < now:
         return refused("tail", title, f"the present rate, {percent(now)}, is no higher")
-    together, knee = _together(ground), percent(barrier.knee(KNEE, ground.batch))
-    unit = ground.observed.calls.group if together else ground.waits.chain
+    of = Tail(ground) if of is None else of
     return ground.remedy(
         "tail",
         title,
-        _spared(ground, ground.hit, unit, 1 - rate / now),
-        costs=f"mending what hangs; above the knee ({knee} if calls are independent) it buys next to nothing",
-        rests_on=f"each {'prompt' if together else 'rollout'} that was cut is spared by chance, on its own; "
-        "then each of its calls takes as long as its step's longest that finished"
-        + ("; the calls of a prompt were cut together" if together else ""),
+        of.saving_s(rate),
+        costs=f"mending what hangs; above the knee ({percent(of.knee(KNEE))} of rollouts) it buys next to "
+        "nothing",
+        rests_on="fewer rollouts that are cut, correlated within a prompt as they are now "
+        f"({float(of.whole.rho):.2f}); each that is spared takes as long as its step's longest call that "
+        "finished",
+        capped=False,
     )
+
+
+def tails(ground: Ground) -> list[Remedy]:
+    """The rates worth asking for: half of the present one, and the one at which half of the steps are hit."""
+    if ground.rate == 0:
+        return [tail(ground)]
+    found = Tail(ground)
+    below = found.below()
+    some = (None, below) if below < 0.8 * ground.rate / 2 else (None,)
+    return [tail(ground, rate, of=found) for rate in some]
 
 
 def hedge(ground: Ground) -> Remedy:
     """A second attempt beside one that has not started: repairs queue, spawn and transport, nothing else."""
     calls, title = ground.observed.calls, "hedge calls that do not start"
-    named = [number for number, cause in enumerate(ground.observed.causes) if cause in MACHINERY]
-    ended = np.isin(calls.cause, named)
-    hits = ground.hit | ended
+    lost, never = (_ended_by(ground, cause) for cause in (LOST, NEVER_STARTED))
+    hits = ground.hit | lost | never
     if not hits.any():
         return refused("hedge", title, "no call was cut or lost: there is nothing to repair")
     if np.isnan(ground.body_s).all():
         return refused("hedge", title, "no call finished: nobody knows how long a second attempt takes")
-    at = np.flatnonzero(ground.hit)
-    service = ground.service_s[at]
-    slow = (or_zero(calls.spawn_s[at]) > service / 2) | (or_zero(calls.queued_s[at]) > service)
-    infra = ended.copy()
-    infra[at[slow]] = True
+    spawning = ground.hit & (or_zero(calls.spawn_s) > ground.service_s / 2)
+    queueing = ground.hit & ~spawning & (or_zero(calls.queued_s) > ground.service_s)
+    idle = _places_free(ground, queueing)
+    infra = never | (lost & _finished_later(ground)) | spawning | idle
     rate, late = float(hits.mean()), percent(float(infra.mean()))
+    full = int((queueing & ~idle).sum())
     return ground.remedy(
         "hedge",
         title,
-        _spared(ground, infra, ground.waits.chain, 1 - rate, queue=True),
+        _spared(ground, infra, ground.waits.chain, 1 - rate),
         costs=f"a second place for each call that is late to start: {late} more calls",
         rests_on=f"{share(int(infra.sum()), int(hits.sum()), 'calls that were cut or lost')} owe it to the "
-        "machinery: lost, never started, or longer in queue or spawn than at work; of second attempts "
-        f"{percent(rate)} are late, too; a candidate that started is never drawn again",
+        "machinery: never started, lost and finished when tried again, longer in spawn than at work, or "
+        f"longer in a queue though places were free; of second attempts {percent(rate)} are late, too; a "
+        "candidate that started is never drawn again"
+        + (
+            f"; {full:,} more were longer in a queue for places: more places cure that, no hedge"
+            if full
+            else ""
+        ),
     )
 
 
-def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float, *, queue: bool = False) -> Floats:
-    """What each step saves in the mean if each unit with a cut call is spared with this chance.
+def _ended_by(ground: Ground, cause: str) -> Bools:
+    """Per call: whether that ended it."""
+    named = [number for number, one in enumerate(ground.observed.causes) if one == cause]
+    return np.isin(ground.observed.calls.cause, named)
 
-    `queue`: its time in a queue is spared, too.
-    """
+
+def _finished_later(ground: Ground) -> Bools:
+    """Per call: whether a later attempt of the same part on the same rollout finished."""
+    calls = ground.observed.calls
+    finished = ~calls.censored & (calls.cause == MISSING) & np.isfinite(calls.service_s)
+    tries, count = ground.tries
+    last = np.full(count, -1)
+    last[tries[finished]] = np.flatnonzero(finished)  # of several, the last one stands
+    return (np.arange(len(calls)) < last[tries]) & (calls.row >= 0)
+
+
+def _places_free(ground: Ground, queueing: Bools) -> Bools:
+    """Per call: whether it waited for its turn while there were places; False where nobody saw that."""
+    calls, free = ground.observed.calls, np.zeros(len(queueing), bool)
+    at = np.flatnonzero(queueing & ground.waits.timed[calls.step])
+    if ground.seats is None or not len(at):
+        return free
+    kept = np.flatnonzero(np.isin(calls.step, calls.step[at]) & np.isfinite(calls.began_s + calls.service_s))
+    kept = kept[np.argsort(calls.step[kept], kind="stable")]
+    for one in np.split(kept, np.flatnonzero(np.diff(calls.step[kept])) + 1):
+        mine = one[queueing[one]]
+        began, ended = calls.began_s[one], calls.began_s[one] + calls.service_s[one]
+        middle = calls.began_s[mine] - calls.queued_s[mine] / 2
+        free[mine] = in_flight_at(middle, began, ended) < ground.seats
+    return free
+
+
+def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float) -> Floats:
+    """What each step saves in the mean if each unit with a cut call is spared, queue and all, by chance."""
     steps, at = len(ground.observed.steps), np.flatnonzero(cut)
     of = ground.observed.calls.step[at]
-    late = ground.service_s[at] + (or_zero(ground.observed.calls.queued_s[at]) if queue else 0.0)
+    late = ground.service_s[at] + or_zero(ground.observed.calls.queued_s[at])
     spared = np.zeros(len(cut))
     spared[at] = np.maximum(late - ground.body_s[of], 0.0)
     pairs, count = numbered(unit[at])
@@ -111,16 +254,13 @@ def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float, *, queue: boo
     return np.asarray(ground.waits.less(spared) * chance ** np.bincount(step, minlength=steps))
 
 
-def _together(ground: Ground) -> bool:
-    """Whether the calls of a prompt are cut together: an intra-prompt correlation of a half or more."""
-    told = ground.waits
-    of, hit = told.told(ground.observed.calls.group), np.zeros(len(told.step), bool)
-    hit[told.chain[ground.hit]] = True
-    known = of != MISSING
-    if not (hit & known).any():
-        return False
-    group, count = numbered(of[known])
-    step = np.zeros(count, np.int64)
-    step[group] = told.step[known]
-    rho = intra_prompt(total(hit[known], group, count), np.bincount(group), step).rho
-    return rho is not None and rho.value >= TOGETHER
+def _of_known(keys: Ints) -> tuple[Ints, int]:
+    """Keys as numbers from 0 on, each unknown one its own, and how many there are."""
+    return numbered(np.where(keys == MISSING, -1 - np.arange(len(keys)), keys))
+
+
+def _over(above: ArrayLike, below: ArrayLike) -> Floats:
+    """A ratio; 0 where there is nothing below."""
+    return np.divide(
+        above, below, out=np.zeros(np.broadcast(above, below).shape), where=np.asarray(below) != 0
+    )
