@@ -1,7 +1,7 @@
 """A training loop whose rewards have a tail, recorded: `python examples/loop.py out/loop.ledger`.
 
 Nothing is trained here: generation, training and the reward sleep for about a hundredth of what they take in
-life, ten seconds in all. One test suite in a hundred hangs, as those of generated code do, and is cut at a
+life, twelve seconds in all. One test suite in a hundred hangs, as those of generated code do, and is cut at a
 timeout; its completion gets 0, as most trainers do it. What is recorded is real: `steelyard price
 out/loop.ledger` says what that costs.
 """
@@ -13,7 +13,7 @@ import sys
 from steelyard import record_steps
 
 STEPS, PROMPTS, SIZE = 40, 8, 8
-GENERATION_S, TRAINING_S, TIMEOUT_S = 0.06, 0.06, 0.15
+GENERATION_S, TRAINING_S, TIMEOUT_S = 0.08, 0.06, 0.3
 SHORTEST_S, LONGEST_S, HANGS_S = 0.005, 0.035, 60.0
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from steelyard import Group, Part, Recipe, Rollout, Runtime, reward
+from steelyard.cli.sources import Asked, read
 from steelyard.clock import Clocks, Span
 from steelyard.errors import RefusedError
 from steelyard.ledger import Ledger
 from steelyard.ledger.observed import observed
-from steelyard.ledger.spans import SpanLog, sessions, spans
+from steelyard.ledger.spans import SpanLog, recorders_of, sessions, spans
 from steelyard.outcome import Attempt, End, Score, Scored, Unscored
 from steelyard.pricing.observed import ABSTAINED, MISSING, SCORED, UNSCORED
 from user_rewards import decorated
@@ -209,6 +210,88 @@ for step in range(20):
 
 def recording(path, number):
     return subprocess.Popen([sys.executable, "-c", RECORD, path, str(number)])
+
+
+def a_run(ledger, path, name, *, at, hole=False, began=True):
+    """A run of two steps that are recorded, ten seconds apart, from a moment on."""
+    run = ledger.begin(name, {}, {"right": "right/1"}, new_run=True)
+    groups = groups_of(2, size=2)
+    ledger.enter(run, groups, steps={0: "0", 1: "1"})
+    rollouts = [one for group in groups for one in group.rollouts]
+    starts = [at + 10 * (one.ordinal // 2) + 4 for one in rollouts]
+    ledger.leave(
+        run,
+        attempts=[
+            Attempt(
+                one.ordinal,
+                "right",
+                0,
+                one.ordinal,
+                1,
+                Clocks(service_s=1.0, began_s=start if began else None),
+            )
+            for one, start in zip(rollouts, starts, strict=True)
+        ],
+        scores=[
+            Score(one.key, one.ordinal, "right", "right/1", Scored(1.0), one.ordinal) for one in rollouts
+        ],
+    )
+    log = SpanLog(path)
+    for step in range(2):
+        start = at + 10 * step
+        phases = [("generation", 0, 4), ("reward", 4, 5), ("training", 7 if hole else 5, 9), ("step", 0, 9)]
+        log.append([Span(step, "main", word, start + low, start + high) for word, low, high in phases])
+    return run
+
+
+def asked(number):
+    return Asked(number, None, None, [], [], "", {}, False, None)
+
+
+def test_a_run_gets_the_steps_that_were_recorded_while_it_was_scored(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        runs = [a_run(ledger, path, "one", at=1_000.0), a_run(ledger, path, "two", at=2_000.0, hole=True)]
+        recorders = [recorders_of(ledger, run) for run in runs]
+        assert [len(one) for one in recorders] == [1, 1]
+        assert recorders[0].isdisjoint(recorders[1])
+    first = read(path, asked(1)).observed
+    assert first.steps.training_s.tolist() == [4.0, 4.0]
+    assert first.steps.exposed_s.tolist() == [1.0, 1.0]
+    with pytest.raises(RefusedError, match="no phase for 2"):  # its own hole, and nobody else's
+        read(path, asked(2))
+
+
+def test_a_run_beside_which_nothing_was_recorded_gets_no_steps_of_others(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        written(ledger)
+        a_run(ledger, path, "two", at=2_000.0)
+    assert np.isnan(read(path, asked(1)).observed.steps.generation_s).all()
+    assert read(path, asked(2)).observed.steps.generation_s.tolist() == [4.0, 4.0]
+
+
+def test_where_no_call_tells_its_start_two_runs_cannot_share_what_was_recorded(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        a_run(ledger, path, "one", at=1_000.0, began=False)
+    assert read(path, asked(None)).observed.steps.generation_s.tolist() == [4.0, 4.0]  # whose else
+    with Ledger(path) as ledger:
+        a_run(ledger, path, "two", at=2_000.0)
+    with pytest.raises(RefusedError, match=r"no call of run 1 tells when it began[\s\S]*of its own"):
+        read(path, asked(1))
+    assert read(path, asked(2)).observed.steps.generation_s.tolist() == [4.0, 4.0]
+
+
+def test_spans_of_another_clock_are_of_no_run(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        run = a_run(ledger, path, "one", at=1_000.0)
+        a_run(ledger, path, "two", at=2_000.0)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE sessions SET boot = 'another' WHERE run IS NULL")
+    with Ledger(path, write=False) as ledger:
+        assert recorders_of(ledger, run) == set()
 
 
 def test_processes_write_spans_at_once_beside_a_run_that_is_written(tmp_path):

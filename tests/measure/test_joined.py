@@ -143,6 +143,81 @@ def test_what_the_runtime_scored_during_generation_is_not_exposed():
     assert found.steps.reward_s[0] == pytest.approx(2.0, abs=0.2)
 
 
+def unphased(steps):
+    """A loop whose rewards have a word of its own."""
+    return [span._replace(phase="score") if span.phase == "reward" else span for span in loop(steps)]
+
+
+def test_a_step_whose_calls_tell_no_start_has_no_wait_that_was_seen_and_says_so():
+    run = bare(planted(steps=4, batch=8))
+    lost = dataclasses.replace(
+        run,
+        calls=dataclasses.replace(run.calls, began_s=np.where(run.calls.row == 9, np.nan, run.calls.began_s)),
+    )
+    found = joined(lost, unphased(4))
+    unseen = [False, True, False, False]  # one call of step 1 was not timed: the last one, for all we know
+    assert np.isnan(found.steps.exposed_s).tolist() == unseen
+    assert np.isnan(found.steps.reward_s).tolist() == unseen
+    assert found.steps.generation_s.tolist() == [12.0] * 4
+    assert any("what 1 of 4 steps waited" in one for one in found.lacks)
+    assert np.isnan(joined(run, unphased(4)).steps.exposed_s).sum() == 0
+    covered = joined(lost, loop(4))  # the phase of rewards tells when they were at work
+    assert covered.steps.exposed_s.tolist() == [30.0] * 4
+    assert covered.lacks == []
+
+
+def test_a_half_that_some_steps_did_not_record_is_unknown_there_and_said_to_be():
+    lane_lost = [span for span in loop(4) if (span.step, span.phase) != (2, "generation")]
+    found = of_spans(lane_lost, source="x", coverage=None)
+    assert np.array_equal(found.steps.busy_s, [25.0, 25.0, np.nan, 25.0], equal_nan=True)
+    assert any("generation of 1 of 4 steps" in one for one in found.lacks)
+    never = [span for span in loop(4) if span.phase != "training"]
+    found = of_spans(never, source="x", coverage=None)
+    assert np.isnan(found.steps.busy_s).all()  # nobody knows, and 0 is a number
+    assert any("how long training took" in one and "--busy" in one for one in found.lacks)
+
+
+def broken_in(step, steps=3):
+    """A loop that ends in the rewards of a step."""
+    whole = [span for span in loop(steps) if span.step != step]
+    at = step * 100.0
+    return [
+        *whole,
+        Span(step, "main", "generation", at, at + 12),
+        Span(step, "main", "reward", at + 12, at + 13),
+        Span(step, "main", "step", at, at + 13, cut_by="broken"),
+    ]
+
+
+def test_a_step_that_was_broken_off_is_left_out_with_its_calls_and_rollouts_and_said_to_be():
+    calls = [call(step, 0.0, 1.0, group, 0, value=0.5) for step in range(3) for group in range(2)]
+    found = of_spans([*broken_in(2), *calls], source="x")
+    assert list(found.steps.labels) == ["0", "1"]
+    assert found.calls.step.tolist() == found.rows.step.tolist() == [0, 0, 1, 1]
+    assert found.steps.wall_s.tolist() == [55.0, 55.0]
+    assert found.lacks == ["1 step that was broken off before the end: left out, with all calls"]
+    assert len(of_spans([*loop(3), *calls], source="x").calls) == 6
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_run_loses_the_step_that_its_loop_broke_off(step):
+    run = bare(planted(steps=3, batch=8))
+    found = joined(run, broken_in(step))
+    kept = [one for one in range(3) if one != step]
+    assert list(found.steps.labels) == [run.steps.labels[one] for one in kept]
+    assert found.calls.step.tolist() == found.rows.step.tolist() == [0] * 8 + [1] * 8
+    assert found.calls.row.tolist() == [row for one in kept for row in run.calls.row[run.calls.step == one]]
+    assert found.steps.exposed_s.tolist() == [30.0, 30.0]
+    assert "1 step that was broken off" in found.lacks[0]
+
+
+def test_a_run_whose_only_step_was_broken_off_is_refused():
+    with pytest.raises(RefusedError, match="none of its steps was finished"):
+        joined(bare(planted(steps=1, batch=8)), broken_in(0, steps=1))
+    with pytest.raises(RefusedError, match="no step of 1 was finished"):
+        of_spans(broken_in(0, steps=1), source="x")
+
+
 def test_a_hole_in_the_recording_is_refused_by_name():
     spans = [
         Span(0, "main", "step", 0.0, 100.0),
@@ -165,6 +240,50 @@ def test_a_step_that_is_done_again_counts_as_the_last_session_did_it():
 def test_ranks_of_one_step_are_kept_side_by_side():
     both = [(rank, span._replace(lane=f"rank {rank}")) for rank in (1, 2) for span in loop(1)]
     assert len(latest(both)) == 8
+
+
+def by_ranks(*told, judge=""):
+    """Two ranks of one step, and calls: which rank, when, group, member, reward."""
+    ranks = [span._replace(lane=f"rank {rank}") for rank in range(2) for span in loop(1)]
+    return [
+        *ranks,
+        *(
+            call(0, start, 2.0, group, member, value=value)._replace(lane=f"rank {rank}{judge}")
+            for rank, start, group, member, value in told
+        ),
+    ]
+
+
+@pytest.mark.parametrize("judge", ["", "/judge"])
+def test_ranks_that_number_their_groups_each_for_itself_are_kept_apart(judge):
+    told = [(rank, 0.0, group, member, rank) for rank in (0, 1) for group in (0, 1) for member in (0, 1)]
+    found = of_spans(by_ranks(*told, judge=judge), source="x")
+    assert len(found.rows) == 8
+    assert found.calls.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found.rows.value.tolist() == [0.0] * 4 + [1.0] * 4
+
+
+def test_members_of_one_group_that_are_judged_by_two_ranks_are_one_group():
+    told = [(member % 2, 0.0, group, member, 1.0) for group in (0, 1) for member in range(4)]
+    found = of_spans(by_ranks(*told), source="x")
+    assert found.calls.group.tolist() == [0] * 4 + [1] * 4
+    assert len(found.rows) == 8
+
+
+def test_a_retry_on_another_rank_is_another_call_of_the_same_rollout():
+    found = of_spans(by_ranks((0, 0.0, 0, 0, 0.0), (1, 2.0, 0, 0, 1.0)), source="x")
+    assert found.calls.row.tolist() == [0, 0]
+    assert found.rows.value.tolist() == [1.0]
+
+
+def test_two_processes_that_only_serve_rewards_may_judge_one_rollout_at_once():
+    calls = [call(0, 0.0, 2.0, 0, 0)._replace(lane=lane) for lane in ("judge 0", "judge 1")]
+    assert len(of_spans([*loop(1), *calls], source="x").rows) == 1
+
+
+def test_threads_of_one_rank_share_its_numbers():
+    calls = [call(0, 0.0, 2.0, 0, 0)._replace(lane=f"main/judge_{at}") for at in range(2)]
+    assert len(of_spans([*loop(1), *calls], source="x").rows) == 1
 
 
 def test_unknown_groups_stay_unknown():

@@ -133,6 +133,13 @@ def test_retries_multiply_the_constant():
     assert lower == pytest.approx(4 * (15 - 6) * price.hit.value)
 
 
+@pytest.mark.parametrize("left_out", ["busy_s", "generation_s", "training_s"])
+def test_of_busy_time_and_its_halves_two_give_the_third(left_out):
+    three = {"busy_s": 24.5, "generation_s": 12.5, "training_s": 12.0}
+    assert priced(**three | {left_out: None}) == priced(**three)
+    assert remedy(priced(**three), "groups").saves.value > 0
+
+
 def test_hedging_repairs_what_is_the_infrastructures():
     assert "72.4 % of steps hit now, 1.27 % then" in remedy(priced(), "hedge").refused
     assert "72.4 % of steps hit now, 68.6 % then" in remedy(priced(infrastructure=0.1), "hedge").rests_on
@@ -224,7 +231,7 @@ def test_any_numbers_that_can_be_have_a_price(rate, sizes, rho, median, busy):
         ({"attempts": 0}, r"--attempts: must be a whole number from 1 on, is 0"),
         ({"batch": float("nan")}, r"--batch: must be a whole number from 1 on, is nan"),
         ({"spawn_s": 3.0}, r"--spawn: is 3 s, more than the median of 2 s"),
-        ({"knee_at": 92}, r"--knee: must be from 0 to 1, is 92"),
+        ({"knee_at": 92}, r"knee_at: must be from 0 to 1, is 92"),
         ({"median_s": 0.0, "busy_s": 0.0, "rate": 0.0}, r"--busy: is 0 s, and rewards take no time either"),
     ],
 )

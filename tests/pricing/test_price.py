@@ -236,3 +236,117 @@ def test_time_that_is_neither_busy_nor_waiting_is_told_apart_and_is_not_lost():
     assert found.step.value == pytest.approx(plain.step.value + 3.0)
     assert found.idle.value == pytest.approx(found.wait.value / found.step.value)
     assert found.remedies[0].after.value == pytest.approx(found.step.value - found.remedies[0].saves.value)
+
+
+def twice(run, *, part, tries):
+    """The same calls again: as another part of the recipe, or as further tries of what was cut."""
+    again = np.flatnonzero(run.calls.censored) if tries else np.arange(len(run.calls))
+    take = np.concatenate([np.arange(len(run.calls)), again])
+    columns = {field.name: getattr(run.calls, field.name)[take] for field in dataclasses.fields(run.calls)}
+    if part:
+        columns["part"] = np.where(np.arange(len(take)) < len(run.calls), 0, 1)
+        columns["service_s"] = np.where(columns["part"] == 1, 0.01, columns["service_s"])
+        columns["censored"] = columns["censored"] & (columns["part"] == 0)
+    return dataclasses.replace(run, calls=type(run.calls)(**columns), parts=["planted", "another"])
+
+
+def test_a_batch_is_of_completions_however_many_calls_judge_them():
+    run = planted(rate=0.02, rho=0.4, steps=80, seed=4)
+    alone, both = price_observed(run, prices=Prices(3.95)), price_observed(
+        twice(run, part=True, tries=False), prices=Prices(3.95)
+    )  # fmt: skip
+    assert alone.batch == both.batch == 128
+    assert both.money["per_1000"].value == pytest.approx(alone.money["per_1000"].value)
+    assert both.correlation.value == pytest.approx(alone.correlation.value)
+    titles = [one.title for one in both.remedies if one.name == "batch"]
+    assert any("to 256" in title for title in titles)
+
+
+def test_tries_of_one_rollout_are_no_correlation():
+    run = planted(rate=0.02, steps=80, seed=6)
+    price = price_observed(twice(run, part=False, tries=True))
+    assert DoubtKind.CORRELATED not in kinds(price)
+    assert price.correlation.value < 0.05
+    assert price.observed.value == pytest.approx(2 * price_observed(run).observed.value, rel=0.15)
+
+
+def test_unequal_batches_are_predicted_by_their_own_sizes():
+    small, large = (
+        planted(steps=60, batch=8, sigma=0.8, seed=1),
+        planted(steps=60, batch=512, sigma=0.8, seed=2),
+    )
+    columns = {}
+    for field in dataclasses.fields(small.calls):
+        columns[field.name] = np.concatenate([getattr(one.calls, field.name) for one in (small, large)])
+    for name, offset in (("step", 60), ("group", 60), ("row", 480)):
+        columns[name][len(small.calls) :] += offset
+    rows = Rows(
+        *(
+            np.concatenate([getattr(small.rows, name), getattr(large.rows, name) + shift])
+            for name, shift in (
+                ("step", 60),
+                ("group", 60),
+                ("value", 0.0),
+                ("verdict", 0),
+                ("failed", False),
+            )
+        )
+    )
+    nothing = blank(120)
+    steps = type(small.steps)(
+        [str(i) for i in range(120)], nothing, nothing, nothing, nothing, np.zeros(120, int)
+    )
+    run = Observed("two sizes", type(small.calls)(**columns), rows, steps, ["a"], ["wall"], stepped=True)
+    price = price_observed(run)
+    assert price.independent.value == pytest.approx(price.observed.value, rel=0.08)
+    assert price.correlated.value == pytest.approx(price.observed.value, rel=0.08)
+
+
+@pytest.mark.parametrize("cause", ["deadline", "cancelled", "memory", "closed"])
+def test_whatever_cuts_a_call_its_time_is_a_lower_bound(cause):
+    run = planted(steps=80, median_s=2.0, sigma=0.5, seed=3)
+    rng = np.random.default_rng(99)
+    until = rng.exponential(6.0, len(run.calls))
+    cut = until < run.calls.service_s
+    calls = dataclasses.replace(
+        run.calls,
+        service_s=np.minimum(until, run.calls.service_s),
+        censored=cut,
+        cause=np.where(cut, 0, MISSING),
+    )
+    price = price_observed(dataclasses.replace(run, calls=calls, causes=[cause]))
+    truth = {one.share: one.estimate.value for one in price_observed(run).quantiles}
+    found = {one.share: one.estimate.value for one in price.quantiles if one.estimate is not None}
+    assert found[0.5] == pytest.approx(truth[0.5], rel=0.05)
+    assert found[0.95] == pytest.approx(truth[0.95], rel=0.08)
+    assert (price.rate.value > 0.2) == (cause != "memory")
+
+
+def test_steps_that_were_judged_side_by_side_wait_for_service_alone():
+    run = planted(steps=40, batch=16, seed=2)
+    nothing = blank(40)
+    bare = dict.fromkeys(("generation_s", "training_s", "exposed_s", "wall_s"), nothing)
+    began = np.arange(len(run.calls)) * 0.1  # one after another, all ready at once
+    calls = dataclasses.replace(run.calls, began_s=began, queued_s=began.copy())
+    steps = dataclasses.replace(run.steps, **bare)
+    price = price_observed(dataclasses.replace(run, calls=calls, steps=steps))
+    assert price.wait.value == pytest.approx(price.observed.value)
+    assert any("side by side" in note for note in price.notes)
+
+
+def test_a_source_that_cannot_tell_failures_tells_of_no_corrupted_group():
+    price = price_observed(dataclasses.replace(planted(rate=0.02), tells_failures=False))
+    assert price.corrupted is price.group_hit is price.sign_changed is price.thin is None
+
+
+@pytest.mark.parametrize(
+    ("told", "where"),
+    [
+        ({"busy_s": 100.0}, "--busy"),
+        ({"busy_s": 10.0, "generation_s": 12.0, "training_s": 12.0}, "--busy"),
+        ({"generation_s": -1.0}, "--generation"),
+    ],
+)
+def test_busy_time_that_contradicts_is_refused_by_its_option(told, where):
+    with pytest.raises(RefusedError, match=where):
+        price_observed(planted(), **told)

@@ -33,9 +33,11 @@ def refuse_output(path: Path, option: str, others: Iterable[Path]) -> None:
         Naming the option.
     """
     where = f"{option} {path}"
-    taken = {one.resolve() for one in others}
-    taken |= {Path(f"{one}{suffix}") for one in taken for suffix in BESIDE}
-    if path.resolve() in taken:
+    taken = [one.resolve() for one in others]
+    taken += [Path(f"{one}{suffix}") for one in taken for suffix in BESIDE]
+    if path.resolve() in taken or (
+        path.exists() and any(one.exists() and path.samefile(one) for one in taken)
+    ):
         raise RefusedError("it is another file of this command", where=where, remedy="name one of its own")
     there = path if path.exists() else path.parent
     if path.is_dir() or not os.access(there, os.W_OK):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, printable
 
 if TYPE_CHECKING:
     from steelyard.pricing.money import Prices
@@ -272,7 +272,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a price holds
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if isinstance(value, Enum):
-        return value.value
+        value = value.value
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, float):  # NumPy's, too
         return float(value) if math.isfinite(value) else None
     return value

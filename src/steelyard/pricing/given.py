@@ -1,4 +1,7 @@
-"""The numbers that a price without a record is computed from, each refused by its option if it cannot be."""
+"""The numbers that a price without a record is computed from, each refused by its option if it cannot be.
+
+`knee_at` is no option of `steelyard price`, so it is refused by its own name.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from steelyard.pricing.money import Prices
 KNEE: Final = 0.92
 """The share of hit steps at which the tail's knee is put: a timeout rate of 2 % at 128 completions."""
 
+HALF: Final = 0.5
+"""The share of hit steps of a rate worth asking for: half of the steps are spared then."""
+
 AGREE: Final = 0.01
 """Busy time and the sum of its halves may differ by this share: they come from different logs."""
 
@@ -27,7 +33,8 @@ class Numbers:
     Parameters
     ----------
     busy_s, generation_s, training_s
-        Generation plus training, and its halves where they are known: `groups` needs them.
+        Generation plus training, and its halves where they are known: `groups` needs them. `halves` makes
+        the third of any two.
     timeout_s, attempts
         Where a reward is cut, and how often one that was cut is tried in all.
     median_s
@@ -80,7 +87,7 @@ class Numbers:
             ("--pass-rate", self.pass_rate, 1, "a share of rollouts"),
             ("--infrastructure", self.infrastructure, 1, "a share of the rewards that are cut"),
             ("--spawn", self.spawn_s, np.inf, "seconds"),
-            ("--knee", self.knee_at, 1, "a share of steps"),
+            ("knee_at", self.knee_at, 1, "a share of steps"),
         ):
             within(option, value, high, what)
         for option, count in (

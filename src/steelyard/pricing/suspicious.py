@@ -19,18 +19,24 @@ A step is suspected where all of its groups are zeros and that has less than 1 c
 at the share of such groups in the steps before it: a hard prompt is no outage, nor is the start of training.
 
 Everything is an array of shape `(n,)`, one row per rollout; what is absent is not looked for.
+
+Runs of ledgers and recorded loops (`of_observed`) say of most calls what cut them, but not where a reward
+caught its own timeout and returned a number: that one is a pile, too. Once the limit is told, `marked` counts
+such calls as cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from steelyard.clock import Seconds
-from steelyard.pricing.observed import Bools, Floats, Ints
+from steelyard.pricing.observed import ABSTAINED, MISSING, Bools, Floats, Ints, Observed, Rows
 from steelyard.pricing.values import Suspicion
+from steelyard.pricing.waits import latest
 
 _HAIR: Final = 0.01  # of a limit: how far above it killing and reaping end
 _FEWEST: Final = 5  # that make a pile
@@ -92,6 +98,127 @@ def suspicious(
     if parts and group is not None:
         found += _missing(value, group, parts)
     return found
+
+
+def of_observed(observed: Observed) -> list[Suspicion]:
+    """Count zeros that look like failures in a run that tells what cut its calls: those it does not tell.
+
+    A call that is marked as cut, and a value that is marked as a failure, are no secret. Where no reward is 0
+    or less, the lowest one stands for zero.
+
+    Parameters
+    ----------
+    observed
+        The run; a rollout is compared by its longest call.
+
+    Examples
+    --------
+    >>> from steelyard.pricing.observed import Calls, Steps, blank
+    >>> n, rng = 1000, np.random.default_rng(0)
+    >>> at, none, no = np.arange(n), np.zeros(n, np.int64), np.zeros(n, bool)
+    >>> value, times = (rng.random(n) < 0.5).astype(float), rng.lognormal(0.7, 0.3, n)
+    >>> value[::50], times[::50] = 0.0, 30.0  # the reward caught its own timeout
+    >>> calls = Calls(none, at // 8, at, none, times, no, none - 1, *[blank(n)] * 4, value > 0)
+    >>> steps = Steps(["0"], blank(1), blank(1), blank(1), blank(1), np.zeros(1, np.int64))
+    >>> run = Observed("by hand", calls, Rows(none, at // 8, value, none, no), steps, ["code"], [],
+    ...                stepped=True)
+    >>> one, = of_observed(run)
+    >>> one.says
+    '20 of these 514 zeros sit at the timeout (30 s): price it with --limit 30 to count them as cut.'
+    >>> of_observed(marked(run, 30.0))
+    []
+    """
+    rows = observed.rows
+    worst = low(rows.value)
+    if not len(rows) or worst.all():
+        return []
+    value = np.where(rows.failed, np.nan, np.where(worst, 0.0, np.where(rows.value == 0, 1.0, rows.value)))
+    service = _longest(observed)
+    limit = find_limit(value, service) if observed.limit_s is None else observed.limit_s
+    grouped = observed.stepped and bool((rows.group != MISSING).all())
+    found = suspicious(
+        value,
+        step=rows.step if grouped else None,
+        group=rows.group if grouped else None,
+        service_s=None if limit is None else service,
+        limit_s=limit,
+    )
+    called = "zeros" if not rows.value[worst].any() else "lowest rewards"
+    advice = "" if limit is None else f": price it with --limit {_short(limit)} to count them as cut."
+    return [
+        one._replace(
+            says=(one.says.removesuffix(".") + advice if one.kind == "timeout" else one.says).replace(
+                "zeros", called
+            )
+        )
+        for one in found
+    ]
+
+
+def marked(observed: Observed, limit_s: Seconds) -> Observed:
+    """A run whose calls are cut at a limit, as it should have told.
+
+    Calls that reach the limit and are not marked as cut count as cut by `timeout`, unless something better
+    than the lowest reward, or an abstention, came of them; the rewards of their rollouts are failures.
+
+    Parameters
+    ----------
+    observed
+        The run.
+    limit_s
+        Where its rewards were cut.
+    """
+    calls, rows = observed.calls, observed.rows
+    number = _numbers(rows)
+    spared = np.zeros(int(max(calls.row.max(initial=-1), number.max(initial=-1))) + 1, np.bool_)
+    better = np.isfinite(rows.value) & ~low(rows.value)
+    spared[number[better | (rows.verdict == ABSTAINED)]] = True
+    cut = at_limit(calls.service_s, limit_s) & ~calls.censored & ~spared[calls.row]
+    causes = list(dict.fromkeys([*observed.causes, "timeout"]))
+    hit = np.zeros(len(spared), np.bool_)
+    hit[calls.row[cut]] = True
+    return replace(
+        observed,
+        calls=replace(
+            calls,
+            censored=calls.censored | cut,
+            cause=np.where(cut, calls.cause.dtype.type(causes.index("timeout")), calls.cause),
+            passed=calls.passed & ~cut,
+        ),
+        rows=replace(rows, failed=rows.failed | (hit[number] & np.isfinite(rows.value))),
+        causes=causes,
+        limit_s=limit_s,
+    )
+
+
+def low(value: Floats) -> Bools:
+    """Which rewards may be a failure's: 0, anything below it, and the lowest there is if others are higher."""
+    known = value[np.isfinite(value)]
+    lowest, highest = known.min(initial=np.inf), known.max(initial=-np.inf)
+    return np.asarray(value <= (max(lowest, 0.0) if lowest < highest else 0.0))
+
+
+def _numbers(rows: Rows) -> Ints:
+    return np.arange(len(rows)) if rows.row is None else rows.row
+
+
+def _longest(observed: Observed) -> Floats:
+    """The longest call of each rollout; `nan` where none was measured, or one is marked as cut."""
+    calls, number = observed.calls, _numbers(observed.rows)
+    count = int(max(calls.row.max(initial=-1), number.max(initial=-1))) + 1
+    told = np.where(calls.censored, np.inf, np.where(np.isnan(calls.service_s), -np.inf, calls.service_s))
+    longest = latest(told, calls.row, count)[number]
+    return np.where(np.isfinite(longest), longest, np.nan)
+
+
+def _short(limit_s: Floats | Seconds) -> str:
+    """A limit in as few digits as say it: no call that sits at it may be lost by them."""
+    exact = float(limit_s)
+    for digits in range(1, 9):
+        said = f"{exact:.{digits}g}"
+        if bool(at_limit(np.array(exact), float(said))) and float(said) >= exact * (1 - 1e-3):
+            return f"{float(said):g}" if digits < 7 else said
+    return repr(exact)
 
 
 def at_limit(service_s: Floats, limit_s: Floats | Seconds) -> Bools:

@@ -37,7 +37,7 @@ TIMEOUTS: Final = ("timeout", "timed_out", "is_timeout")
 """Columns that people log to say that the reward was cut."""
 ERRORS: Final = ("error", "exception")
 """Columns that people log to say that the reward failed."""
-MARKS: Final = frozenset({VERDICT, CODE, CENSORED, *TIMEOUTS, *ERRORS})
+MARKS: Final = frozenset({VERDICT, CENSORED, *TIMEOUTS, *ERRORS})
 """Columns of which any one tells a failure from a wrong answer."""
 OPTION: Final[Mapping[str, str]] = {
     "group_size": "--group",

@@ -36,6 +36,7 @@ from steelyard.pricing.suspicious import at_limit, find_limit, low, suspicious
 NAN: Final = float("nan")
 VERDICTS: Final[Mapping[str, int]] = {"scored": SCORED, "abstained": ABSTAINED, "unscored": UNSCORED}
 ONE_STEP: Final = "The file does not say which step a rollout belongs to: everything is one step."
+BLIND: Final = "Nothing tells a failure from a wrong answer, so nothing is known of corrupted groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +177,9 @@ class About:
         Whether rows of a group with one and the same time were judged by one call.
     totals
         Whether it is known what rewards add up to; else all values are `nan`, and verdicts stay.
-    marks
-        Whether the file marks failures. Also without, a row that has no value is one, and so is a zero at a
-        timeout.
+    unmarked
+        Where the file marks no failures: what to do about it. Even so a row without a value is one, and a
+        zero at a timeout.
     limit_s
         The timeout, where the user said it.
     says, lacks
@@ -192,7 +193,7 @@ class About:
     stepped: bool = True
     together: bool = False
     totals: bool = True
-    marks: bool = True
+    unmarked: str = ""
     limit_s: Seconds | None = None
     says: list[str] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
@@ -201,24 +202,41 @@ class About:
 def read(columns: Columns, about: About, faults: Faults) -> Read:
     """Make the run that pricing reads of rollouts, and look for zeros that are failures."""
     labels, columns = _in_order(columns, about.labels)
-    limit, shown = _limit(columns, about)
-    lowest = low(columns.value)
-    at = at_limit(columns.service_s, limit) if limit is not None else np.zeros(len(lowest), bool)
+    limit, says = _limit(columns, about)
     silent = ~np.isfinite(columns.value)
+    at = np.zeros(len(silent), bool) if limit is None else at_limit(columns.service_s, limit)
     # nothing came of it when its time was over: it was cut
     columns = replace(columns, timeout=columns.timeout | (at & silent))
-    hidden = at & lowest & ~columns.timeout
-    cut = columns.timeout | hidden
+    worst = low(columns.value)
+    hidden = at & worst & ~columns.timeout
     number = (columns.verdict == UNSCORED) & ~silent  # ours said so, and a number was trained on all the same
-    judged = columns.told & (columns.verdict == SCORED)  # ours said that its end was the candidate's doing
-    failed = number | hidden | (lowest & ~judged & (columns.timeout | columns.error))
+    judged = columns.told & (columns.verdict == SCORED)  # ours said so: its end was the candidate's doing
+    failed = number | hidden | (worst & ~judged & (columns.timeout | columns.error))
     verdict = np.where(silent, columns.verdict, SCORED)
     if about.totals:
         verdict[silent & (verdict == SCORED)] = UNSCORED
-    rows = Rows(columns.step, columns.group, columns.value, verdict, failed)
-    causes = list(dict.fromkeys([*about.causes, "wall"]))
-    cause = np.where(cut & (columns.cause == MISSING), causes.index("wall"), columns.cause)
     clocked = bool(np.isfinite(columns.service_s).any())
+    tells = not about.unmarked or (clocked and limit is not None) or bool(silent.any())
+    lacks = [*about.lacks, *([] if about.stepped else [ONE_STEP]), *faults.lacks]
+    if not tells:
+        lacks.append(f"{BLIND}: {about.unmarked}.")
+    causes = list(dict.fromkeys([*about.causes, "wall"]))
+    cut = columns.timeout | hidden
+    cause = np.where(cut & (columns.cause == MISSING), causes.index("wall"), columns.cause)
+    limits = np.zeros(0) if limit is None else np.unique(np.asarray(limit)[np.isfinite(limit)])
+    observed = Observed(
+        source=about.source,
+        calls=_calls(columns, cut, cause, together=about.together),
+        rows=Rows(columns.step, columns.group, columns.value, verdict, failed),
+        steps=_steps(columns, labels),
+        parts=[about.part],
+        causes=causes,
+        stepped=about.stepped,
+        says=[*about.says, *says],
+        lacks=lacks,
+        limit_s=float(limits[0]) if len(limits) == 1 else None,
+        tells_failures=about.totals and tells,
+    )
     suspicions = suspicious(
         columns.value,
         step=columns.step if about.stepped else None,
@@ -228,22 +246,6 @@ def read(columns: Columns, about: About, faults: Faults) -> Read:
         timeout=columns.timeout & ~judged,
         error=(columns.error & ~judged) | number,
         parts=columns.parts,
-    )
-    limits: Sequence[float] | Floats = (
-        [] if limit is None else np.unique(np.asarray(limit)[np.isfinite(limit)])
-    )
-    observed = Observed(
-        source=about.source,
-        calls=_calls(columns, cut, cause, together=about.together),
-        rows=rows,
-        steps=_steps(columns, labels),
-        parts=[about.part],
-        causes=causes,
-        stepped=about.stepped,
-        says=[*about.says, *shown],
-        lacks=[*about.lacks, *([] if about.stepped else [ONE_STEP]), *faults.lacks],
-        limit_s=float(limits[0]) if len(limits) == 1 else None,
-        tells_failures=about.totals and tells,
     )
     return Read(observed, suspicions, faults.count)
 

@@ -30,6 +30,7 @@ from steelyard.files.foreign.read import (
     CENSORED,
     CODE,
     ERRORS,
+    MARKS,
     OWN,
     SERVICE,
     TIMEOUTS,
@@ -70,8 +71,10 @@ def read_trl(path: Path, options: Options) -> Read:
     about.labels = sorted({batch.step for batch in fresh})
     about.causes = list(words)
     about.part = named.names[0] if len(named.names) == 1 else "reward"
-    _say(about, fresh, again, stale)
-    return table.read(_columns(fresh, size, named, about), about, faults)
+    about.totals = named.known
+    columns = _columns(fresh, size, named, about)
+    _say(about, fresh, again, stale, none=bool((columns.verdict == UNSCORED).any()))
+    return table.read(columns, about, faults)
 
 
 def _columns(found: Sequence[Batch], size: int, named: totals.Named, about: table.About) -> table.Columns:
@@ -93,6 +96,7 @@ def _columns(found: Sequence[Batch], size: int, named: totals.Named, about: tabl
         group=np.arange(n) // size,
         value=joined(named.totals, float),
         verdict=np.where(said != MISSING, said, np.where(judged, SCORED, UNSCORED)),
+        told=said != MISSING,
         service_s=joined([batch.real(SERVICE) for batch in found], float),
         limit_s=blank(n),
         began_s=blank(n),
@@ -105,15 +109,20 @@ def _columns(found: Sequence[Batch], size: int, named: totals.Named, about: tabl
     )
 
 
-def _say(about: table.About, found: Sequence[Batch], again: int, stale: dict[str, int]) -> None:
-    own = [name for name in OWN if any(name in batch.has for batch in found)]
+def _say(
+    about: table.About, found: Sequence[Batch], again: int, stale: dict[str, int], *, none: bool
+) -> None:
+    has = {name for batch in found for name in batch.has}
+    own = [name for name in OWN if name in has]
+    if not has & MARKS:
+        about.unmarked = f"log {VERDICT!r} with log_extra, or return None for what could not be judged"
     if SERVICE in own:
         about.says.append(f"Service times are ours ({SERVICE}).")
     else:
         about.lacks.append(
             f"TRL records no time of the reward: log {SERVICE!r} with log_extra to have it here."
         )
-    if VERDICT not in own:
+    if none and VERDICT not in own:
         about.lacks.append(
             "A None may be an abstention or a failure; the file does not tell, so it counts as unscored."
         )

@@ -23,6 +23,7 @@ from steelyard.files.foreign.read import (
     CENSORED,
     CODE,
     ERRORS,
+    MARKS,
     SERVICE,
     TIMEOUTS,
     VERDICT,
@@ -102,7 +103,7 @@ def _say(
     about: table.About, columns: table.Columns, extras: set[str], several: int, group_size: int | None
 ) -> None:
     timed = bool(np.isfinite(columns.service_s).any())
-    flags = sorted(extras & {*TIMEOUTS, *ERRORS})
+    flags = sorted(extras & MARKS)
     about.says.append("The score is the total that was trained on.")
     if timed:
         about.says.append(f"Service times are ours ({SERVICE}).")
@@ -113,10 +114,11 @@ def _say(
     if flags:
         about.says.append(f"Failures are marked by the reward itself ({', '.join(flags)}).")
     else:
-        about.lacks.append(
-            "Nothing tells a failure from a wrong answer: return 'timeout' and 'error' beside the score"
-            + (" (the v1 trainer leaves them out of its files)." if "uid" in extras else ".")
-        )
+        about.unmarked = f"return 'timeout' and 'error', or {VERDICT!r}, beside the score"
+        if "uid" in extras:
+            about.unmarked += (
+                " (the v1 trainer leaves them out of its files: record the loop, docs/recording.md)"
+            )
     about.lacks.append("Generation and training times are on verl's dashboard, not in this file.")
     if several:
         about.lacks.append(f"{several:,} rollouts have more than one output, each a row with its score.")

@@ -26,6 +26,10 @@ from steelyard.pricing.waits import Waits, latest, numbered, or_zero, total, wai
 LOOKED_AT: Final = 200_000
 """Calls of a long run that are looked at one by one: those of evenly chosen steps, about half a second."""
 
+NEVER_STARTED: Final = "never_started"
+LOST: Final = "lost"
+"""Causes that can be the attempt's, and not the completion's; a candidate may be what kills its process."""
+
 
 @dataclass(frozen=True)
 class Ground:
@@ -113,6 +117,11 @@ class Ground:
         """Per call: whether a limit of time cut it."""
         return self.observed.timed_out & (self.service_s > 0)
 
+    def ended_by(self, cause: str) -> Bools:
+        """Per call: whether that ended it."""
+        named = [number for number, one in enumerate(self.observed.causes) if one == cause]
+        return np.isin(self.observed.calls.cause, named)
+
     @property
     def rate(self) -> float:
         """Share of calls that were cut."""
@@ -126,7 +135,8 @@ class Ground:
         """
         calls, steps = self.observed.calls, len(self.observed.steps)
         longest = np.zeros(steps)
-        kept = ~calls.censored & ~np.isnan(calls.service_s)
+        broken = self.ended_by(LOST) | self.ended_by(NEVER_STARTED)
+        kept = ~calls.censored & ~broken & ~np.isnan(calls.service_s)
         np.maximum.at(longest, calls.step[kept], self.service_s[kept])
         some = total(kept, calls.step, steps) > 0
         return np.where(some, longest, np.median(longest[some]) if some.any() else np.nan)

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from steelyard.durations import none_hit
 from steelyard.pricing import barrier
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints
-from steelyard.pricing.remedies.ground import Ground, percent, pseudo, refused, share
+from steelyard.pricing.remedies.ground import LOST, NEVER_STARTED, Ground, percent, pseudo, refused, share
 from steelyard.pricing.simulate import in_flight_at
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import numbered, or_zero, total
@@ -35,10 +35,6 @@ KNEE: Final = 0.92
 
 HALF: Final = 0.5
 """A target below the knee is the rate at which this share of steps is hit."""
-
-NEVER_STARTED: Final = "never_started"
-LOST: Final = "lost"
-"""Causes that can be the attempt's, and not the completion's; a candidate may be what kills its process."""
 
 
 class _Sums(NamedTuple):
@@ -169,7 +165,7 @@ def tail(ground: Ground, rate: float | None = None, *, of: Tail | None = None) -
 
 def tails(ground: Ground) -> list[Remedy]:
     """The rates worth asking for: half of the present one, and the one at which half of the steps are hit."""
-    if ground.rate == 0:
+    if ground.rate == 0 or np.isnan(ground.body_s).all():
         return [tail(ground)]
     found = Tail(ground)
     below = found.below()
@@ -180,7 +176,7 @@ def tails(ground: Ground) -> list[Remedy]:
 def hedge(ground: Ground) -> Remedy:
     """A second attempt beside one that has not started: repairs queue, spawn and transport, nothing else."""
     calls, title = ground.observed.calls, "hedge calls that do not start"
-    lost, never = (_ended_by(ground, cause) for cause in (LOST, NEVER_STARTED))
+    lost, never = (ground.ended_by(cause) for cause in (LOST, NEVER_STARTED))
     hits = ground.hit | lost | never
     if not hits.any():
         return refused("hedge", title, "no call was cut or lost: there is nothing to repair")
@@ -207,12 +203,6 @@ def hedge(ground: Ground) -> Remedy:
             else ""
         ),
     )
-
-
-def _ended_by(ground: Ground, cause: str) -> Bools:
-    """Per call: whether that ended it."""
-    named = [number for number, one in enumerate(ground.observed.causes) if one == cause]
-    return np.isin(ground.observed.calls.cause, named)
 
 
 def _finished_later(ground: Ground) -> Bools:
