@@ -168,7 +168,9 @@ def chosen(ledger: Ledger, number: int | None = None) -> Run | None:
         found = next((run for run in runs if run.number == number), None)
         if found is None:
             there = ", ".join(str(run.number) for run in runs) or "none"
-            raise RefusedError(f"there is no run {number}", where=str(ledger.path), remedy=f"there are {there}")
+            raise RefusedError(
+                f"there is no run {number}", where=str(ledger.path), remedy=f"there are {there}"
+            )
         return found
     if not runs and next(iter(spans(ledger)), None) is None:
         raise RefusedError(

@@ -1,16 +1,20 @@
 """verl and verifiers: what their lines say, what they do not, and lines that cannot be read."""
 
+import copy
 import gzip
 import json
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from foreign_files import FAILED, episode, result_row, verl_rows, write_lines
 
 from steelyard.errors import RefusedError
-from steelyard.files.foreign import read_foreign, recognise
+from steelyard.files.foreign import read_foreign, recognise, table
+from steelyard.files.foreign.read import Faults
 from steelyard.pricing.observed import SCORED, UNSCORED
+from steelyard.pricing.price import price_observed
 
 # verl
 
@@ -117,6 +121,7 @@ def test_a_bad_row_is_named_by_file_and_line_or_counted(tmp_path, change, said):
         read_foreign(path)
     assert f"{path}:3: " in str(refused.value)
     assert said in str(refused.value)
+    assert str(refused.value).endswith("or leave such rows out with --skip")
     read = read_foreign(path, skip=True)
     assert (len(read.observed.rows), read.skipped) == (3, 1)
     assert any("1 rows are left out" in one for one in read.observed.lacks)
@@ -139,6 +144,76 @@ def test_gzip_is_read_and_a_cut_one_is_named(tmp_path):
     packed.write_bytes(packed.read_bytes()[:-12])
     with pytest.raises(RefusedError, match="not a whole gzip file"):
         read_foreign(packed)
+
+
+def test_verl_scores_no_row_that_has_no_number_whatever_its_verdict_says(tmp_path):
+    rows = verl_rows(np.random.default_rng(8), 1, samples=2, group=4)
+    for row in rows:
+        row["steelyard/verdict"] = "scored"
+    rows[3]["score"] = float("nan")
+    observed = read_foreign(write_lines(tmp_path / "1.jsonl", rows)).observed
+    assert observed.rows.verdict.tolist() == [
+        UNSCORED if np.isnan(value) else SCORED for value in observed.rows.value
+    ]
+    assert price_observed(observed).group_hit.value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "tells"),
+    [
+        ({}, False),
+        ({"acc": 1.0, "steelyard/code": None}, False),
+        ({"timeout": False}, True),
+        ({"error": ""}, True),
+        ({"steelyard/verdict": "scored"}, True),
+        ({"score": float("nan")}, True),
+    ],
+)
+@pytest.mark.parametrize("uid", [False, True])
+def test_verl_tells_failures_where_the_reward_marked_them_and_else_says_what_to_return(
+    tmp_path, change, tells, uid
+):
+    rows = verl_rows(np.random.default_rng(9), 1, samples=4, group=4, uid=uid)
+    for row in rows[:1] if "score" in change else rows:
+        row.update(change)
+    observed = read_foreign(write_lines(tmp_path / "1.jsonl", rows)).observed
+    assert observed.tells_failures == tells
+    assert any("return 'timeout' and 'error'" in one for one in observed.lacks) != tells
+    assert (price_observed(observed).corrupted is not None) == tells
+
+
+def test_verl_counts_a_cut_zero_as_a_failure_unless_ours_says_that_it_was_judged(tmp_path):
+    rows = verl_rows(np.random.default_rng(10), 1, samples=1, group=8)
+    for at, row in enumerate(rows):
+        row.update(score=float(at > 3), timeout=at < 2, error="E" * (at == 2))
+        row["steelyard/verdict"] = ["scored", None][at % 2]
+    read = read_foreign(write_lines(tmp_path / "1.jsonl", rows))
+    assert read.observed.rows.failed.tolist() == [False, True] + [False] * 6
+    assert read.observed.calls.censored.tolist() == [True, True] + [False] * 6
+    assert [(one.kind, one.seen) for one in read.suspicions] == [("flagged", 1)]
+
+
+def test_what_a_reader_gathered_is_not_changed_by_making_a_run_of_it():
+    gathered = table.Gathered()
+    rng = np.random.default_rng(11)
+    for at in range(400):
+        cut, nothing = at % 10 == 0, at % 10 == 1
+        gathered.add(
+            step=1 - at // 200,
+            group=at // 8,
+            value=np.nan if nothing else float(not cut and at % 2),
+            service_s=30.0 if cut or nothing else rng.uniform(1, 2),
+        )
+    columns, about = gathered.columns(), table.About("by hand", list(gathered.labels))
+    before = copy.deepcopy((columns, about))
+    first = table.read(columns, about, Faults(skip=False)).observed
+    for one in fields(columns):
+        if one.name != "parts":
+            np.testing.assert_array_equal(getattr(columns, one.name), getattr(before[0], one.name))
+    assert about == before[1]
+    assert first.calls.censored.sum() == 80
+    assert len(first.says) == 1
+    assert table.read(columns, about, Faults(skip=False)).observed.says == first.says
 
 
 # verifiers, results.jsonl
@@ -171,6 +246,7 @@ def test_results_have_the_time_of_scoring_and_errors(tmp_path):
         assert np.flatnonzero(observed.rows.failed).tolist() == [4]
         assert [(one.kind, one.seen, one.of) for one in read.suspicions] == [("error", 1, 16)]
         assert "gsm8k" in observed.source
+        assert observed.tells_failures
 
 
 def test_results_of_a_group_that_was_judged_at_once_are_one_call(tmp_path):
@@ -354,7 +430,7 @@ def test_a_folder_of_something_else_and_no_file_are_refused(tmp_path):
 
 def test_an_option_that_means_nothing_is_refused(tmp_path):
     path = write_lines(tmp_path / "1.jsonl", verl_rows(np.random.default_rng(0), 1, samples=1, group=2))
-    with pytest.raises(RefusedError, match="weights: means nothing for verl rollouts"):
+    with pytest.raises(RefusedError, match="--weight: means nothing for verl rollouts"):
         read_foreign(path, weights=[1.0])
-    with pytest.raises(RefusedError, match="limit_s: must be above 0, this is 0"):
+    with pytest.raises(RefusedError, match="--limit: must be above 0, this is 0"):
         read_foreign(path, limit_s=0)

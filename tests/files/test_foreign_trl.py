@@ -7,6 +7,7 @@ from foreign_files import TrlRun, trl_batch
 from steelyard.errors import RefusedError
 from steelyard.files.foreign import read_foreign, recognise
 from steelyard.pricing.observed import ABSTAINED, SCORED, UNSCORED
+from steelyard.pricing.price import price_observed
 
 pytestmark = pytest.mark.needs("parquet")
 
@@ -49,14 +50,14 @@ def test_without_our_columns_no_time_is_invented_and_it_is_said(tmp_path):
     assert observed.limit_s is None
 
 
-def test_our_columns_are_read_and_a_cut_zero_is_a_failure(tmp_path):
+def test_our_columns_are_read_and_decide_what_is_a_failure(tmp_path):
     rng = np.random.default_rng(1)
     run = TrlRun(tmp_path, batch=16, group=8)
     prompts, completions, _ = trl_batch(rng, 1, groups=2, group=8)
     value = [1.0] * 8 + [0.0] * 6 + [None, None]
-    verdict = ["scored"] * 14 + ["unscored", "abstained"]
+    verdict = ["scored"] * 13 + ["unscored", "unscored", "abstained"]
     service = [*rng.uniform(1, 3, 12), 30.0, 30.0, 0.5, np.nan]
-    code = [None] * 12 + ["time", "time", "sandbox lost", None]
+    code = [None] * 12 + ["time", "lost", "sandbox lost", None]
     censored = [False] * 12 + [True, True, False, False]
     run.generate(
         prompts,
@@ -72,10 +73,12 @@ def test_our_columns_are_read_and_a_cut_zero_is_a_failure(tmp_path):
     rows, calls = read.observed.rows, read.observed.calls
     assert np.array_equal(calls.service_s, service, equal_nan=True)
     assert (calls.censored == censored).all()
-    assert [read.observed.causes[at] for at in calls.cause[calls.censored]] == ["time", "time"]
+    assert [read.observed.causes[at] for at in calls.cause[calls.censored]] == ["time", "lost"]
     assert (rows.verdict[-2:] == [UNSCORED, ABSTAINED]).all()
-    assert (np.flatnonzero(rows.failed) == [12, 13]).all()
-    assert [(one.kind, one.seen, one.of) for one in read.suspicions] == [("timeout", 2, 6), ("flagged", 2, 6)]
+    assert np.flatnonzero(rows.failed).tolist() == [13]  # the other was cut by its own doing: a judgement
+    counted = [("timeout", 1, 6), ("flagged", 1, 6), ("error", 1, 6)]
+    assert [(one.kind, one.seen, one.of) for one in read.suspicions] == counted
+    assert read.observed.tells_failures
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
@@ -105,12 +108,66 @@ def test_other_weights_are_not_guessed_but_taken_when_told(tmp_path):
     assert np.isnan(observed.rows.value).all()
     assert any("total cannot be known" in one for one in observed.lacks)
     assert (observed.rows.verdict == SCORED).all()
+    assert not observed.tells_failures
     told = read_foreign(tmp_path, rewards=["code", "form"], weights=[1, 0.2]).observed
     assert np.allclose(told.rows.value, np.array(right) + 0.2 * np.array(form))
-    with pytest.raises(RefusedError, match="3 weights for 2 reward functions"):
+    with pytest.raises(RefusedError, match="--weight: 3 weights for 2 reward functions"):
         read_foreign(tmp_path, weights=[1, 1, 1])
     with pytest.raises(RefusedError, match="no column of numbers 'cod'"):
         read_foreign(tmp_path, rewards=["cod"])
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_folder_of_which_the_total_is_unknown_is_priced_without_its_groups(tmp_path, timed):
+    rng = np.random.default_rng(3)
+    run = TrlRun(tmp_path, batch=32, group=8, weights=[1.0, 0.2])
+    prompts, completions, right = trl_batch(rng, 1, groups=4, group=8)
+    form = rng.integers(0, 2, 32).astype(float).tolist()
+    right[3] = form[3] = None
+    times = {"steelyard__service_s": rng.uniform(1, 2, 32).tolist()} if timed else {}
+    run.generate(prompts, completions, {"code": right, "form": form}, **times)
+    run.log(1)
+    observed = read_foreign(tmp_path).observed
+    assert np.flatnonzero(observed.rows.verdict == UNSCORED).tolist() == [3]
+    found = price_observed(observed)
+    assert (found.group_hit, found.corrupted) == (None, None)
+    told = price_observed(read_foreign(tmp_path, rewards=["code", "form"], weights=[1, 0.2]).observed)
+    assert told.group_hit.value == 0.25
+
+
+@pytest.mark.parametrize(
+    ("values", "extra", "tells"),
+    [
+        ([1.0, 0.0], {}, False),
+        ([1.0, 0.0], {"steelyard__code": [None, "tests"] * 4}, False),
+        ([1.0, None], {}, True),
+        ([1.0, 0.0], {"steelyard__verdict": ["scored"] * 8}, True),
+        ([1.0, 0.0], {"timeout": [False] * 8}, True),
+    ],
+)
+def test_a_file_that_tells_no_failure_from_a_reward_says_what_to_log(tmp_path, values, extra, tells):
+    run = TrlRun(tmp_path, batch=8, group=4)
+    run.generate(["a"] * 4 + ["b"] * 4, list("12345678"), {"code": values * 4}, **extra)
+    run.log(1)
+    observed = read_foreign(tmp_path).observed
+    assert observed.tells_failures == tells
+    said = "log 'steelyard/verdict' with log_extra, or return None for what could not be judged"
+    assert any(said in one for one in observed.lacks) != tells
+    assert any("A None may be" in one for one in observed.lacks) == (None in values)
+    assert (price_observed(observed).corrupted is not None) == tells
+
+
+def test_times_and_a_timeout_tell_failures_too(tmp_path):
+    run = TrlRun(tmp_path, batch=8, group=4)
+    times = [1.0, 30.0, 2.0, 3.0] * 2
+    run.generate(
+        ["a"] * 4 + ["b"] * 4, list("12345678"), {"code": [1.0, 0.0] * 4}, steelyard__service_s=times
+    )
+    run.log(1)
+    assert not read_foreign(tmp_path).observed.tells_failures
+    observed = read_foreign(tmp_path, limit_s=30).observed
+    assert observed.tells_failures
+    assert np.flatnonzero(observed.rows.failed).tolist() == [1, 5]
 
 
 def test_a_column_that_was_not_logged_in_a_batch_is_not_believed(tmp_path):

@@ -206,6 +206,7 @@ def test_a_run_loses_the_step_that_its_loop_broke_off(step):
     kept = [one for one in range(3) if one != step]
     assert list(found.steps.labels) == [run.steps.labels[one] for one in kept]
     assert found.calls.step.tolist() == found.rows.step.tolist() == [0] * 8 + [1] * 8
+    assert found.rows.row.tolist() == [row for row in range(24) if run.rows.step[row] != step]
     assert found.calls.row.tolist() == [row for one in kept for row in run.calls.row[run.calls.step == one]]
     assert found.steps.exposed_s.tolist() == [30.0, 30.0]
     assert "1 step that was broken off" in found.lacks[0]

@@ -1,12 +1,16 @@
 """Zeros that look like failures: planted ones are counted exactly, clean runs are left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planted import planted
-from steelyard.pricing.suspicious import at_limit, find_limit, suspicious
+from steelyard.pricing.observed import ABSTAINED, UNSCORED
+from steelyard.pricing.price import price_observed
+from steelyard.pricing.suspicious import at_limit, find_limit, marked, of_observed, suspicious
 
 
 def clean(seed, *, rows=2_000, group=8, sigma=0.5, right=0.5, digits=None, correlated=False):
@@ -171,3 +175,128 @@ def test_nothing_and_a_few_are_read():
     assert suspicious(np.zeros(1), limit_s=30.0, service_s=np.full(1, 30.0))[0].says.startswith(
         "the only zero sits"
     )
+
+
+# Runs that say what cut their calls, but not what a reward caught itself
+
+
+def hiding(*, limit=30.0, late=0.0, rate=0.02, lowest=0.0, **options):
+    """A planted run whose reward catches its own timeout: nothing is marked."""
+    run = planted(rate=rate, timeout_s=limit, **options)
+    cut, calls, rows = run.calls.censored, run.calls, run.rows
+    service = calls.service_s * (1 + late * cut * np.random.default_rng(0).random(len(cut)))
+    value = np.where(cut, lowest, np.where(rows.value == 1, lowest + 1, lowest))
+    hidden = replace(
+        run,
+        calls=replace(calls, service_s=service, censored=cut & False, cause=0 * calls.cause - 1),
+        rows=replace(rows, value=value, failed=cut & False),
+        limit_s=None,
+        causes=[],
+    )
+    return hidden, cut
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=seeds,
+    rate=st.sampled_from([0.0, 0.01, 0.2]),
+    rho=st.sampled_from([0.0, 0.3]),
+    contention=st.sampled_from([0.0, 0.4]),
+    zeroed=st.booleans(),
+    unscored_to=st.sampled_from([0.0, 0.1]),
+    pass_rate=st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_a_run_that_marks_what_was_cut_raises_no_suspicion(**asked):
+    run = planted(steps=8, **asked)
+    assert of_observed(replace(run, limit_s=None)) == []
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0, 0.25])
+@pytest.mark.parametrize(
+    ("limit", "late", "said"),
+    [(30.0, 0.0, "30"), (30.0, 5e-3, "30"), (12.34, 0.0, "12.34"), (600, 1e-3, "600")],
+)
+def test_a_timeout_that_a_reward_caught_itself_is_counted_and_the_next_step_is_said(
+    lowest, limit, late, said
+):
+    run, cut = hiding(limit=limit, late=late, lowest=lowest)
+    (found,) = of_observed(run)
+    assert (found.kind, found.seen, found.of) == ("timeout", cut.sum(), (run.rows.value == lowest).sum())
+    what = "lowest rewards" if lowest else "zeros"
+    assert f"{found.seen:,} of these {found.of:,} {what} sit at the timeout" in found.says
+    assert found.says.endswith(f": price it with --limit {said} to count them as cut.")
+    told = marked(run, float(said))
+    assert (told.calls.censored == cut).all()
+    assert of_observed(told) == []
+
+
+def test_a_run_whose_limit_is_told_is_priced_as_one_that_marked_its_timeouts():
+    run, cut = hiding()
+    told, honest = marked(run, 30.0), planted(rate=0.02)
+    assert (told.rows.failed == cut).all()
+    assert {told.causes[one] for one in told.calls.cause[cut]} == {"timeout"}
+    assert not told.calls.passed[cut].any()
+    assert not run.calls.censored.any()
+    priced, expected = price_observed(told), price_observed(honest)
+    assert priced.rate == expected.rate
+    assert priced.corrupted == expected.corrupted
+    assert price_observed(run).rate.value == 0
+
+
+def test_a_right_answer_or_an_abstention_that_took_as_long_was_not_cut():
+    run, cut = hiding()
+    at = np.flatnonzero(cut)
+    value, verdict = run.rows.value.copy(), run.rows.verdict.copy()
+    value[at[0]] = 1.0
+    value[at[1:3]], verdict[at[1]], verdict[at[2]] = np.nan, ABSTAINED, UNSCORED
+    told = marked(replace(run, rows=replace(run.rows, value=value, verdict=verdict)), 30.0)
+    assert np.flatnonzero(told.calls.censored).tolist() == at[2:].tolist()
+    assert np.flatnonzero(told.rows.failed).tolist() == at[3:].tolist()  # of no value, none failed
+
+
+def test_a_call_that_is_marked_keeps_its_cause_and_its_judgement():
+    run = planted(rate=0.02)
+    honest = replace(run, rows=replace(run.rows, failed=run.rows.failed & False))
+    told = marked(honest, 30.0)
+    assert (told.calls.cause == honest.calls.cause).all()
+    assert not told.rows.failed.any()
+    assert told.limit_s == 30.0
+
+
+def test_rows_and_calls_find_each_other_by_number_in_any_order_and_by_the_longest_try():
+    run, cut = hiding(steps=10)
+    order = np.random.default_rng(1).permutation(len(run.calls))
+    kept = np.flatnonzero(np.arange(len(run.rows)) % 7 != 3)  # the others were never judged
+    columns = {name: getattr(run.calls, name) for name in run.calls.__slots__}
+    short = columns | {"service_s": np.full(len(order), 0.5)}
+    calls = {name: np.concatenate([columns[name][order], short[name]]) for name in columns}
+    rows = {name: getattr(run.rows, name)[kept] for name in run.rows.__slots__ if name != "row"}
+    mixed = replace(run, calls=type(run.calls)(**calls), rows=type(run.rows)(**rows, row=kept))
+    (found,) = of_observed(mixed)
+    assert (found.kind, found.seen) == ("timeout", cut[kept].sum())
+    told = marked(mixed, 30.0)
+    assert (told.rows.failed == cut[kept]).all()
+    assert told.calls.censored.sum() == cut.sum()  # also those that nobody judged
+
+
+def test_a_loop_that_tells_no_reward_and_an_empty_run_are_marked_by_time_alone():
+    run, cut = hiding(steps=4)
+    nothing = replace(
+        run.rows, **{name: getattr(run.rows, name)[:0] for name in run.rows.__slots__ if name != "row"}
+    )
+    told = marked(replace(run, rows=nothing), 30.0)
+    assert (told.calls.censored == cut).all()
+    assert of_observed(told) == []
+    calls = replace(run.calls, **{name: getattr(run.calls, name)[:0] for name in run.calls.__slots__})
+    empty = replace(run, rows=nothing, calls=calls)
+    assert len(marked(empty, 30.0).calls) == 0
+    assert of_observed(empty) == []
+
+
+def test_an_outage_in_a_run_is_said_and_rollouts_of_no_known_group_are_not_taken_for_one():
+    run, _ = hiding(rate=0.0)
+    lost = run.rows.step == 20
+    out = replace(run, rows=replace(run.rows, value=np.where(lost, 0.0, run.rows.value)))
+    assert [(one.kind, one.seen) for one in of_observed(out)] == [("step", int(lost.sum()))]
+    nobody = replace(out.rows, group=np.where(lost, -1, out.rows.group))
+    assert of_observed(replace(out, rows=nobody)) == []

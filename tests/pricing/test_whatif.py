@@ -164,7 +164,7 @@ def test_calls_that_a_shorter_limit_cut_keep_it_and_the_remedy_says_how_many():
     run = by_hand(*short, *long, *good)
     found = lower_timeout(run, 20)
     assert saved(found) == pytest.approx(10 / 2)
-    assert "3 of 6 calls that were cut (50.00 %) were cut sooner, after 10 s to 10 s" in found.rests_on
+    assert "3 of 6 calls that were cut (50.00 %) were cut sooner, after 10 s, and keep" in found.rests_on
     assert "not identified (up to 5 s a step)" in found.rests_on
     assert "cut sooner" not in lower_timeout(run, 8).rests_on
 
@@ -260,6 +260,9 @@ def test_an_adaptive_deadline_goes_by_cpu_where_it_was_measured():
     found = adaptive(Ground(by_hand(*rows, spins, sleeps)))
     assert saved(found) == pytest.approx((30 - 12) / 2)  # the spinning one ends at 2 of 20 CPU seconds
     assert "CPU seconds" in found.rests_on
+    assert (
+        "; 1 of 2 calls that were cut (50.00 %) were so before their deadline" in found.rests_on
+    )  # the sleeping one
     assert adaptive(Ground(by_hand(*rows[:20]))).refused.startswith("no step has 30 passing calls")
 
 

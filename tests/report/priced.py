@@ -134,6 +134,7 @@ def priced(*, steps: int = 40, rate: float = 0.01, text: str = "") -> Price:
         suspicions=[
             Suspicion("zero at the timeout", 37, 412, f"37 of these 412 zeros sit at the timeout.{text}")
         ],
+        says=[f"A ledger tells service times, verdicts and what ended each call.{text}"],
         notes=[
             f"Queues were not measured: `queued_s` is in no call.{text}",
             "Dollars of sandboxes were not given: `--sandbox-hour 0.05` adds them.",
@@ -153,6 +154,7 @@ def remedies(basis: str, text: str) -> list[Remedy]:
             s(32.9, 1.1),
             "0.2 % of the calls that pass today would be cut",
             "the measured service times, which are known up to 30 s",
+            dollars=Estimate(14.37, "$ per 1,000 steps", 12.3, 16.5),
         ),
         Remedy(
             "tail",
@@ -176,11 +178,20 @@ def remedies(basis: str, text: str) -> list[Remedy]:
         Remedy(
             "pool",
             "keep a warm pool of 128 sandboxes",
-            s(0.2, 0.3),
+            s(0.02, 0.3),
             None,
             "$12.12 an hour, 3.07 x the accelerator that it protects",
             "a start of 0.18 s saved per call",
         ),
+        Remedy(
+            "batch",
+            "halve the batch to 64",
+            s(-5.76, 1.7),
+            s(51.8, 3.0),
+            "a second barrier for as many completions",
+            "busy time linear in the batch",
+        ),
+        Remedy("workers", "serve twice as many calls at once", Estimate(0.0, "s", 0.0, 0.0, basis)),
         Remedy(
             "hedge",
             "start a second attempt of slow calls",

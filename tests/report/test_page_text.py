@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 
@@ -9,7 +10,7 @@ import pytest
 from priced import HOSTILE, bare, priced, scored
 
 from steelyard.errors import RefusedError
-from steelyard.report import figures, page
+from steelyard.report import figures, page, step_charts, words
 from steelyard.report.page import write_page
 
 report = pytest.mark.needs("report")
@@ -78,10 +79,34 @@ def test_everything_that_a_price_says_is_on_the_page(tmp_path):
         assert remedy.title in said
         assert remedy.costs in said
         assert (remedy.refused or "") in said
-    assert all(note in said for note in price.notes)
+    assert all(note in said for note in (*price.says, *price.notes))
+    assert words.why(price) in said
     assert all(one.says in said for one in price.suspicions)
     assert all(call.reason in said for call in run.failing)
     assert f"{run.zero_variance} of the groups teach nothing" in said
+
+
+@report
+def test_remedies_that_gain_nothing_are_folded_away(tmp_path):
+    text = written(tmp_path, priced(), None)
+    before, _, after = text.partition('<details class="others"><summary>')
+    folded = after.partition("</details>")[0]
+    for remedy in priced().remedies:
+        noticed = remedy.name in {"timeout", "tail", "groups"}
+        assert (f"<h3>{remedy.title[:12]}" in before) is noticed
+        assert (f"<h3>{remedy.title[:12]}" in folded) is not noticed
+
+
+@report
+def test_a_step_of_which_no_call_was_seen_has_no_point_and_no_row(tmp_path):
+    price = priced()
+    unseen = [line._replace(slowest_s=None) for line in price.by_step[:5]]
+    altair, _ = figures.drawing("a page")
+    (drawn,) = step_charts.barrier(altair, replace(price, by_step=[*unseen, *price.by_step[5:]]))
+    assert len(drawn.data["steps"]) == len(drawn.rows) == len(price.by_step) - 5
+    assert drawn.rows[0][0] == price.by_step[5].label
+    assert not [*step_charts.barrier(altair, replace(price, by_step=unseen))]
+    assert "data-figure" in written(tmp_path, replace(price, by_step=unseen), None)
 
 
 @report

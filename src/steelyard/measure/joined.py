@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -255,23 +255,26 @@ def _only(whole: Observed, kept: Bools) -> Observed:
     number = np.cumsum(kept) - 1
 
     def taken(table: _Table) -> _Table:
-        chosen = kept[table.step]
-        found = type(table)(*(getattr(table, one.name)[chosen] for one in fields(table)))
+        chosen = np.flatnonzero(kept[table.step])
+        found = replace(table, **_columns(table, chosen))
         return replace(found, step=number[found.step])
 
-    steps = whole.steps
-    columns = {
-        one.name: column[kept]
-        for one in fields(steps)
-        if isinstance(column := getattr(steps, one.name), np.ndarray)
-    }
+    steps, rows = whole.steps, whole.rows
+    if rows.row is None:  # they were numbered as they stand, and stand elsewhere from now on
+        rows = replace(rows, row=np.arange(len(rows)))
     labels = [label for label, keep in zip(steps.labels, kept, strict=True) if keep]
     return replace(
         whole,
         calls=taken(whole.calls),
-        rows=taken(whole.rows),
-        steps=replace(steps, labels=labels, **columns),
+        rows=taken(rows),
+        steps=replace(steps, labels=labels, **_columns(steps, np.flatnonzero(kept))),
     )
+
+
+def _columns(table: Calls | Rows | Steps, chosen: Ints) -> dict[str, Any]:
+    """Its columns, where it has them, with the chosen rows."""
+    columns = {one.name: getattr(table, one.name) for one in fields(table)}
+    return {name: column[chosen] for name, column in columns.items() if isinstance(column, np.ndarray)}
 
 
 def _lacks(steps: Steps, broken: int, recorded: Bools | None = None) -> list[str]:

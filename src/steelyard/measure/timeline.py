@@ -182,33 +182,7 @@ def timeline(
     table = _Table(spans, phases or {})
     if coverage is not None:
         _refuse_holes(_holes(table, coverage), coverage)
-    tally = Tally(table.calls(), *([] if calls is None else [calls]))
-    numbers = np.unique(np.concatenate([table.step, tally.steps]))
-    generation, training = table.of(GENERATION, numbers), table.of(TRAINING, numbers)
-    work = union(joined(generation, training))
-    reward = union(joined(table.of(REWARD, numbers), tally.under_way(numbers)))
-    count = len(numbers)
-    whole = np.ones(count, np.bool_)
-    for half in (generation, training):
-        if len(half.key):
-            whole &= _told(half, count)
-    walls = _walls(numbers, table, tally, whole)
-    line = Timeline(
-        step=numbers,
-        start=walls.start,
-        end=walls.end,
-        wall_s=walls.wall_s,
-        generation_s=_lengths(generation, count),
-        training_s=_lengths(training, count),
-        busy_s=np.where(whole, _lengths(work, count), np.nan),
-        reward_s=_lengths(reward, count),
-        exposed_s=_exposed(reward, work, count),
-        other_s=_other(walls, union(_all(joined(work, reward)))),
-        calls=tally.spread(tally.calls, numbers, 0).astype(np.int64),
-        in_flight=tally.spread(tally.in_flight, numbers, 0 if len(tally.steps) else MISSING).astype(np.int64),
-        service_s=tally.spread(tally.service_s, numbers, 0.0 if len(tally.steps) else np.nan),
-        queued_s=_queued(numbers, table, tally),
-    )
+    line = _measured(table, Tally(table.calls(), *([] if calls is None else [calls])))
     return line if unfinished else _finished(line, table)
 
 
@@ -321,6 +295,36 @@ def _hulls(key: Ints, start: Floats, end: Floats, keys: int) -> tuple[Floats, Fl
     np.minimum.at(first, key, start)
     np.maximum.at(last, key, end)
     return first, last
+
+
+def _measured(table: _Table, tally: Tally) -> Timeline:
+    """Every step, finished or not."""
+    numbers = np.unique(np.concatenate([table.step, tally.steps]))
+    generation, training = table.of(GENERATION, numbers), table.of(TRAINING, numbers)
+    work = union(joined(generation, training))
+    reward = union(joined(table.of(REWARD, numbers), tally.under_way(numbers)))
+    count = len(numbers)
+    whole = np.ones(count, np.bool_)
+    for half in (generation, training):
+        if len(half.key):
+            whole &= _told(half, count)
+    walls = _walls(numbers, table, tally, whole)
+    return Timeline(
+        step=numbers,
+        start=walls.start,
+        end=walls.end,
+        wall_s=walls.wall_s,
+        generation_s=_lengths(generation, count),
+        training_s=_lengths(training, count),
+        busy_s=np.where(whole, _lengths(work, count), np.nan),
+        reward_s=_lengths(reward, count),
+        exposed_s=_exposed(reward, work, count),
+        other_s=_other(walls, union(_all(joined(work, reward)))),
+        calls=tally.spread(tally.calls, numbers, 0).astype(np.int64),
+        in_flight=tally.spread(tally.in_flight, numbers, 0 if len(tally.steps) else MISSING).astype(np.int64),
+        service_s=tally.spread(tally.service_s, numbers, 0.0 if len(tally.steps) else np.nan),
+        queued_s=_queued(numbers, table, tally),
+    )
 
 
 class _Walls(NamedTuple):

@@ -203,3 +203,14 @@ def within(option: str, value: float | None, high: float, what: str) -> None:
     if value is not None and not (0 <= value <= high and value < np.inf):
         span = f"from 0 to {high:g}" if high < np.inf else "0 or more"
         raise RefusedError(f"must be {span}, is {value:g}", where=option, remedy=f"give {what}")
+
+
+def percent(share: float) -> str:
+    """A share for people, in three digits.
+
+    Examples
+    --------
+    >>> percent(0.0195), percent(0.5), percent(0), percent(6e-9)
+    ('1.95 %', '50 %', '0 %', 'under 0.001 %')
+    """
+    return "under 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.3g} %"

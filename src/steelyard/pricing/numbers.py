@@ -25,7 +25,7 @@ from steelyard.pricing.barrier import (
     step_hit,
 )
 from steelyard.pricing.corruption import corrupted_groups, votes
-from steelyard.pricing.given import KNEE, Numbers, halves
+from steelyard.pricing.given import HALF, KNEE, Numbers, halves, percent
 from steelyard.pricing.money import HOUR_S, Prices, bill, pool, scaled
 from steelyard.pricing.values import Curve, Estimate, Price, Remedy
 
@@ -33,9 +33,6 @@ BASIS: Final = "from numbers alone: nothing was measured"
 
 RHOS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Correlations at which a price from numbers says how many steps would be hit."""
-
-_HALF: Final = 0.5
-"""A rate worth asking for is one at which half of the steps are spared."""
 
 _LEAST_S: Final = 2.0
 _TIMES: Final = 3.0
@@ -72,7 +69,7 @@ def price_numbers(
     Raises
     ------
     RefusedError
-        A number that cannot be, by its option.
+        A number that cannot be, by its option of `steelyard price`.
 
     Examples
     --------
@@ -180,15 +177,15 @@ def _tail(at: Numbers) -> Iterator[Remedy]:
     above = at.rate > bend
     costs = "what it takes to mend slow tests and hangs"
     if above:
-        costs += f"; down to the knee, {_percent(bend)}, saves only {at.wait_s() - at.wait_s(bend):.1f} s"
-    for target in sorted({at.rate / 2, min(at.rate / 2, at.knee(_HALF))}, reverse=True):
+        costs += f"; down to the knee, {percent(bend)}, saves only {at.wait_s() - at.wait_s(bend):.1f} s"
+    for target in sorted({at.rate / 2, min(at.rate / 2, at.knee(HALF))}, reverse=True):
         yield _saving(
             at,
             "tail",
-            f"bring the rate of cut calls from {_percent(at.rate)} to {_percent(target)}",
+            f"bring the rate of cut calls from {percent(at.rate)} to {percent(target)}",
             at.wait_s(target),
             costs=costs,
-            rests_on=f"{_percent(at.hit())} of steps hit now, {_percent(at.hit(target))} then",
+            rests_on=f"{percent(at.hit())} of steps hit now, {percent(at.hit(target))} then",
         )
 
 
@@ -203,8 +200,8 @@ def _hedge(at: Numbers) -> Remedy:
             None,
             costs=costs,
             refused="what the slowness is due to is not known. If all is the infrastructure's, "
-            f"{at.wait_s() - at.wait_s(best):.1f} s ({_percent(at.hit())} of steps hit now, "
-            f"{_percent(at.hit(best))} then); if none is, 0 s. Run some of the cut ones again on a quiet "
+            f"{at.wait_s() - at.wait_s(best):.1f} s ({percent(at.hit())} of steps hit now, "
+            f"{percent(at.hit(best))} then); if none is, 0 s. Run some of the cut ones again on a quiet "
             "slot: those that pass are the infrastructure's",
         )
     left = hedged_rate(at.rate, at.infrastructure)
@@ -214,8 +211,8 @@ def _hedge(at: Numbers) -> Remedy:
         title,
         at.wait_s(left),
         costs=costs,
-        rests_on=f"{_percent(at.infrastructure)} of the slowness being the infrastructure's, attempts "
-        f"independent: {_percent(at.hit())} of steps hit now, {_percent(at.hit(left))} then",
+        rests_on=f"{percent(at.infrastructure)} of the slowness being the infrastructure's, attempts "
+        f"independent: {percent(at.hit())} of steps hit now, {percent(at.hit(left))} then",
     )
 
 
@@ -224,10 +221,10 @@ def _unscored(at: Numbers) -> Remedy:
     most = "" if at.pass_rate is not None else "at most "
     return Remedy(
         "unscored",
-        f"leave failures unscored: {most}{_percent(at.corrupted())} of groups are corrupted now, then none",
+        f"leave failures unscored: {most}{percent(at.corrupted())} of groups are corrupted now, then none",
         None,
-        costs=f"{left.mean:.2f} votes per group instead of {at.group}; {_percent(left.thin)} keep fewer than "
-        f"two, {_percent(left.short)} fewer than a division by their deviation needs",
+        costs=f"{left.mean:.2f} votes per group instead of {at.group}; {percent(left.thin)} keep fewer than "
+        f"two, {percent(left.short)} fewer than a division by their deviation needs",
         rests_on="rate and correlation; only where the cause is none that a completion can bring about",
     )
 
@@ -270,7 +267,7 @@ def _batch(at: Numbers, verb: str, to: int) -> Remedy:
         "batch",
         f"{verb} the batch to {to} (per {at.batch} completions)",
         then * at.batch - at.busy_s,
-        costs=f"{_percent(hit)} of steps are hit, and each completion takes {then / now:.2g} times as long; "
+        costs=f"{percent(hit)} of steps are hit, and each completion takes {then / now:.2g} times as long; "
         + ("break the barrier into groups, not the batch" if smaller else "fewer updates, memory for them"),
         rests_on="busy time linear in the batch, which "
         + ("flatters small batches" if smaller else "is least true where decoding has room for more"),
@@ -294,7 +291,7 @@ def _pool(at: Numbers, spawn_s: Seconds) -> Remedy:
         "keep a warm pool",
         at.wait_s() - saves,
         costs=costs,
-        rests_on=f"a perfect pool: {_percent(spawn_s / at.median_s)} off a call of {at.median_s:g} s, "
+        rests_on=f"a perfect pool: {percent(spawn_s / at.median_s)} off a call of {at.median_s:g} s, "
         "nothing off a step that waits for a timeout",
     )
 
@@ -306,7 +303,7 @@ def _notes(at: Numbers) -> Iterator[str]:
     )
     if at.rho == 0 and at.group > 1 and at.rate > 0:
         table = ", ".join(
-            f"{_percent(step_hit(at.rate, at.batch, group=at.group, rho=rho))} at {rho:g}" for rho in RHOS
+            f"{percent(step_hit(at.rate, at.batch, group=at.group, rho=rho))} at {rho:g}" for rho in RHOS
         )
         yield (
             "Timeouts are taken for independent. If they come together within prompts, fewer steps are hit: "
@@ -318,7 +315,7 @@ def _notes(at: Numbers) -> Iterator[str]:
         half = corrupted_groups(at.rate, at.group, pass_rate=0.5, rho=at.rho)
         yield (
             "Corrupted groups are an upper bound, as if all that was cut would have passed. If half of it "
-            f"would: {_percent(half)}."
+            f"would: {percent(half)}."
         )
 
 
@@ -336,7 +333,3 @@ def _dollars(at: Numbers, saves: Estimate) -> Estimate | None:
 
 def _estimate(value: float, unit: str = "s") -> Estimate:
     return Estimate(value, unit, basis=BASIS)
-
-
-def _percent(share: float) -> str:
-    return "under 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.3g} %"

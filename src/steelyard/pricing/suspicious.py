@@ -117,22 +117,20 @@ def of_observed(observed: Observed) -> list[Suspicion]:
     >>> n, rng = 1000, np.random.default_rng(0)
     >>> at, none, no = np.arange(n), np.zeros(n, np.int64), np.zeros(n, bool)
     >>> value, times = (rng.random(n) < 0.5).astype(float), rng.lognormal(0.7, 0.3, n)
-    >>> value[::50], times[::50] = 0.0, 30.0  # the reward caught its own timeout
+    >>> value[::25], times[::25] = 0.0, 30.0  # the reward caught its own timeout
     >>> calls = Calls(none, at // 8, at, none, times, no, none - 1, *[blank(n)] * 4, value > 0)
     >>> steps = Steps(["0"], blank(1), blank(1), blank(1), blank(1), np.zeros(1, np.int64))
     >>> run = Observed("by hand", calls, Rows(none, at // 8, value, none, no), steps, ["code"], [],
     ...                stepped=True)
     >>> one, = of_observed(run)
     >>> one.says
-    '20 of these 514 zeros sit at the timeout (30 s): price it with --limit 30 to count them as cut.'
+    '40 of these 550 zeros sit at the timeout (30 s): price it with --limit 30 to count them as cut.'
     >>> of_observed(marked(run, 30.0))
     []
     """
     rows = observed.rows
     worst = low(rows.value)
-    if not len(rows) or worst.all():
-        return []
-    value = np.where(rows.failed, np.nan, np.where(worst, 0.0, np.where(rows.value == 0, 1.0, rows.value)))
+    value = np.where(rows.failed | np.isnan(rows.value), np.nan, np.where(worst, 0.0, 1.0))
     service = _longest(observed)
     limit = find_limit(value, service) if observed.limit_s is None else observed.limit_s
     grouped = observed.stepped and bool((rows.group != MISSING).all())
@@ -143,15 +141,12 @@ def of_observed(observed: Observed) -> list[Suspicion]:
         service_s=None if limit is None else service,
         limit_s=limit,
     )
-    called = "zeros" if not rows.value[worst].any() else "lowest rewards"
+    called = "lowest rewards" if rows.value[worst].any() else "zeros"
     advice = "" if limit is None else f": price it with --limit {_short(limit)} to count them as cut."
+    told = [one.says.replace("zeros", called) for one in found]
     return [
-        one._replace(
-            says=(one.says.removesuffix(".") + advice if one.kind == "timeout" else one.says).replace(
-                "zeros", called
-            )
-        )
-        for one in found
+        one._replace(says=says.removesuffix(".") + advice if one.kind == "timeout" else says)
+        for one, says in zip(found, told, strict=True)
     ]
 
 
@@ -192,10 +187,20 @@ def marked(observed: Observed, limit_s: Seconds) -> Observed:
 
 
 def low(value: Floats) -> Bools:
-    """Which rewards may be a failure's: 0, anything below it, and the lowest there is if others are higher."""
+    """Which rewards may be a failure's: those of 0 and less, or the lowest ones.
+
+    The lowest ones alone where none is 0 or less, or none is more; if all are the same, they are low unless
+    above 0.
+
+    Examples
+    --------
+    >>> [low(np.array(one)).tolist() for one in ([-1.0, 0, 1], [-1.0, 0, np.nan], [0.2, 1.2], [1.0, 1])]
+    [[True, True, False], [True, False, False], [True, False], [False, False]]
+    """
     known = value[np.isfinite(value)]
     lowest, highest = known.min(initial=np.inf), known.max(initial=-np.inf)
-    return np.asarray(value <= (max(lowest, 0.0) if lowest < highest else 0.0))
+    bar = 0.0 if lowest >= highest else lowest if highest <= 0 else max(lowest, 0.0)
+    return np.asarray(value <= bar)
 
 
 def _numbers(rows: Rows) -> Ints:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from re import compile as pattern
-from typing import Final, NewType
+from typing import NewType
 
-from steelyard.pricing.values import Doubt, Remedy, Suspicion
+from steelyard.pricing.values import Doubt, Estimate, Remedy, Suspicion
 from steelyard.report import words
 from steelyard.report.figures import Figure
 from steelyard.report.scored import CallLine
+from steelyard.report.units import amount, number, seconds
 from steelyard.report.words import Section
 
 Html = NewType("Html", str)
-
-_UNIT: Final = pattern(r"(\d) (s|%)(?!\w)")
 
 
 def text(value: str) -> Html:
@@ -34,7 +32,7 @@ def text(value: str) -> Html:
 
 def measures(value: str) -> Html:
     """A text in which no number is parted from its unit at the end of a line."""
-    return Html(_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text(value)))
+    return Html(words.together(text(value)))
 
 
 def joined(parts: Iterable[Html]) -> Html:
@@ -134,8 +132,23 @@ def shares(parts: Sequence[tuple[str, str, float, str]]) -> Html:
     return Html(f'<div class="share" aria-hidden="true">{bar}</div><ul class="keys">{keys}</ul>')
 
 
-def remedies(found: Sequence[Remedy]) -> Html:
-    """What to change, in the order given, each with a bar of the seconds that it saves."""
+def remedies(advice: words.Advice) -> Html:
+    """What to change, in the order given, each with a bar of what it saves; what is of no use is folded."""
+    noticed, others = advice
+    told = (
+        _remedies(noticed)
+        if noticed
+        else Html("<p>Nothing that can be computed here saves a part that one would notice.</p>")
+    )
+    if not others:
+        return told
+    return Html(
+        f'{told}<details class="others"><summary>{words.OTHERS}: {len(others)}</summary>'
+        f"{_remedies(others, bars=False)}</details>"
+    )
+
+
+def _remedies(found: Sequence[Remedy], *, bars: bool = True) -> Html:
     known = [one.saves for one in found if one.saves is not None]
     ends = [end for one in known for end in (one.value, one.low, one.high) if end is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends]) or 1.0
@@ -143,29 +156,28 @@ def remedies(found: Sequence[Remedy]) -> Html:
     def at(value: float) -> float:
         return 100 * (value - low) / (high - low)
 
-    def bar(one: Remedy) -> str:
-        if one.saves is None:
-            return f'<div class="none">{text(words.saves(one))}</div>'
-        value, least, most = one.saves.value, one.saves.low, one.saves.high
-        left, right = sorted((at(0.0), at(value)))
-        kind = "body lost" if value < 0 else "body"
+    def bar(saves: Estimate) -> str:
         whisker = ""
-        interval = ""
-        if least is not None and most is not None:
-            whisker = (
-                f'<i class="whisker" style="left:{at(least):.2f}%;width:{at(most) - at(least):.2f}%"></i>'
-            )
-            interval = f" <small>95 % interval {text(words.interval(one.saves))}</small>"
+        if saves.low is not None and saves.high is not None:
+            left, width = at(saves.low), at(saves.high) - at(saves.low)
+            whisker = f'<i class="whisker" style="left:{left:.2f}%;width:{width:.2f}%"></i>'
+        left, right = at(0.0), at(saves.value)
         return (
-            f'<div class="saves">{text(words.saves(one))}{interval}</div><div class="bar" aria-hidden="true">'
-            f'<i class="{kind}" style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
-            f'<i class="zero" style="left:{at(0.0):.2f}%"></i>{whisker}</div>'
+            f'<div class="bar" aria-hidden="true"><i class="body" style="left:{left:.2f}%;'
+            f'width:{right - left:.2f}%"></i><i class="zero" style="left:{left:.2f}%"></i>{whisker}</div>'
         )
 
+    def told(one: Remedy) -> str:
+        if one.saves is None or not one.saves.value:
+            return f'<div class="none">{text(words.outcome(one))}</div>'
+        known = words.range_of(one)
+        interval = f" <small>95 % interval {text(known)}</small>" if known else ""
+        return f'<div class="saves">{text(words.saves(one))}{interval}</div>{bar(one.saves) if bars else ""}'
+
     body = "".join(
-        f"<li><div><h3>{text(words.one_line(one.title))}</h3>"
-        + "".join(f"<p>{text(sentence)}</p>" for sentence in words.details(one))
-        + f"</div><div>{bar(one)}</div></li>"
+        f"<li><div><h3>{measures(words.one_line(one.title))}</h3>"
+        + "".join(f"<p>{measures(sentence)}</p>" for sentence in words.details(one))
+        + f"</div><div>{told(one)}</div></li>"
         for one in found
     )
     return Html(f'<ol class="remedies">{body}</ol>')
@@ -174,7 +186,7 @@ def remedies(found: Sequence[Remedy]) -> Html:
 def doubts(found: Sequence[Doubt]) -> Html:
     """Why the numbers may be wrong, each with its number and what to do."""
     body = "".join(
-        f'<section class="doubt"><h3>{text(one.kind.value)}: {text(words.number(one.number))}</h3>'
+        f'<section class="doubt"><h3>{text(one.kind.value)}: {text(number(one.number))}</h3>'
         f"<p>{text(one.says)}</p><p><b>Do:</b> {text(one.remedy)}</p></section>"
         for one in found
     )
@@ -201,7 +213,7 @@ def counts(found: Mapping[str, int], total: int) -> Html:
     most = max((count for _, count in rows), default=1) or 1
     body = "".join(
         f'<tr><td class="code">{text(words.one_line(name, 120))}</td>'
-        f"<td>{count:,} ({text(words.amount(count / max(1, total), 'share'))})</td>"
+        f"<td>{count:,} ({text(amount(count / max(1, total), 'share'))})</td>"
         f'<td><i style="width:{100 * count / most:.1f}%"></i></td></tr>'
         for name, count in rows
     )
@@ -214,7 +226,7 @@ def calls(found: Sequence[CallLine]) -> Html:
     rows = [
         [
             *(words.one_line(cell, 120) for cell in (one.id, one.group, one.part, one.code)),
-            words.seconds(one.seconds),
+            seconds(one.seconds),
             words.one_line(one.reason),
         ]
         for one in found

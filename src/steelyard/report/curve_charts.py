@@ -11,7 +11,7 @@ import numpy as np
 
 from steelyard.pricing.values import Curve, Price
 from steelyard.report.figures import Altair, Chart, Figure, Records, halo, layouts
-from steelyard.report.words import amount, number, seconds
+from steelyard.report.units import amount, seconds
 
 _RAREST = 1e-5  # the rarest share that an axis shows
 _HEIGHT = 300
@@ -40,7 +40,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     data: dict[str, Records] = {
         "curve": points,
         "cuts": [{"x": at, "y": max(share, floor)} for at, share in _on(curve)],
-        "limit": [{"x": at, "label": f"timeout: {number(at)} s"} for at in limit],
+        "limit": [{"x": at, "label": f"timeout: {seconds(at)}"} for at in limit],
     }
     furthest = max([*x.tolist(), *curve.marks, *limit])
     wide, narrow = layouts(data, lambda _: _draw_survival(alt, floor, furthest, band=band), height=_HEIGHT)

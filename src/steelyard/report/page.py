@@ -21,6 +21,7 @@ from steelyard.report import blocks, curve_charts, reward_charts, step_charts, w
 from steelyard.report.blocks import Html, text
 from steelyard.report.figures import Figure, drawing
 from steelyard.report.scored import ScoredRun
+from steelyard.report.units import amount, interval, said, seconds
 
 
 def write_page(path: Path | str, price: Price | None, scored: ScoredRun | None, *, title: str) -> None:
@@ -135,11 +136,14 @@ def _price(price: Price, drawn: Sequence[Figure]) -> Iterator[Html]:
     yield _answer(price)
     if price.remedies:
         yield blocks.heading("What to change first", "remedies")
-        says = (
-            "Seconds saved per step, the most first. The line across a bar is the 95 % interval: where it "
-            "reaches zero, the saving may be none. Savings do not add up."
+        advice = words.advice(price)
+        says = "Time saved per step, the most first. Savings do not add up." + (
+            " The line across a bar is the 95 % interval: where it reaches zero, the saving may be none."
+            if any(map(words.range_of, advice.noticed))
+            else ""
         )
-        yield Html(f'<div class="card flows"><p>{text(says)}</p>{blocks.remedies(price.remedies)}</div>')
+        above = f"<p>{text(says)}</p>" if advice.noticed else ""
+        yield Html(f'<div class="card flows">{above}{blocks.remedies(advice)}</div>')
     if drawn:
         yield blocks.heading("Where the time goes", "time")
         yield blocks.grid(map(blocks.figure, drawn))
@@ -154,22 +158,23 @@ def _price(price: Price, drawn: Sequence[Figure]) -> Iterator[Html]:
         known = any(row.interval for section in sections for row in section.rows)
         yield Html(f"<p>{text('Ranges are 95 % intervals.' if known else 'No interval is known.')}</p>")
         yield blocks.columns(blocks.card(one.title, blocks.facts(one)) for one in sections)
-    if price.notes:
-        yield blocks.heading("What was not measured", "notes")
-        yield blocks.notes(price.notes)
+    if price.says or price.notes:
+        yield blocks.heading("What is known, and what is not", "notes")
+        lists = [(words.SAYS, price.says), (words.LACKS, price.notes)]
+        yield blocks.grid(blocks.card(title, blocks.notes(told)) for title, told in lists if told)
 
 
 def _answer(price: Price) -> Html:
     """The answer in a sentence, as a bar, and as single numbers."""
-    said = words.headline(price)
+    headline, why = words.headline(price), words.why(price)
     parts: list[tuple[str, str, float, str]] = []
     if price.busy is not None and price.wait is not None:
         parts = [
-            ("busy: generation and training", words.said(price.busy), price.busy.value, "generation"),
-            ("waiting for rewards", words.said(price.wait), price.wait.value, "wait"),
+            ("busy: generation and training", said(price.busy), price.busy.value, "generation"),
+            ("waiting for rewards", said(price.wait), price.wait.value, "wait"),
         ]
         if price.other is not None:
-            parts.append(("other", words.said(price.other), price.other.value, "flat"))
+            parts.append(("other", said(price.other), price.other.value, "flat"))
     count = len(price.doubts)
     doubted = (
         f'<p class="warned"><a href="#doubts">{count} {"doubt" if count == 1 else "doubts"}: '
@@ -180,23 +185,24 @@ def _answer(price: Price) -> Html:
     money = next((price.money[key] for key in ("per_step", "per_hour") if key in price.money), None)
     told: list[tuple[str, Estimate | None, str]] = [
         ("idle", price.idle, "of all wall time"),
-        ("steps that are hit", price.hit, "have a call that times out"),
-        ("calls that time out", price.rate, f"at {words.seconds(price.limit_s)}" if price.limit_s else ""),
+        ("steps hit", price.hit, "have a call that times out"),
+        ("calls that time out", price.rate, f"at {seconds(price.limit_s)}" if price.limit_s else ""),
         ("groups gone wrong", price.corrupted, "by failures that were given a number"),
         ("a step costs" if "per_step" in price.money else "an hour costs", money, ""),
     ]
     numbers = blocks.tiles(
         (
             name,
-            words.said(one),
-            f"{known} ({below})" if (known := words.interval(one)) and below else known or below,
+            said(one),
+            f"{known} ({below})" if (known := interval(one)) and below else known or below,
         )
         for name, one, below in told
         if one is not None
     )
     return Html(
-        (f'<p class="answer">{blocks.measures(said)}</p>' if said else "")
-        + f"<header><p>{text(price.source)}. {text(words.basis(price))}</p>{doubted}</header>"
+        (f'<p class="answer">{blocks.measures(headline)}</p>' if headline else "")
+        + (f'<p class="why">{blocks.measures(why)}</p>' if why else "")
+        + f"<header><p>{text(words.ground(price))}</p>{doubted}</header>"
         + blocks.shares(parts)
         + numbers
     )
@@ -232,7 +238,7 @@ def _scored(scored: ScoredRun, drawn: Sequence[Figure]) -> Iterator[Html]:
 def _verdicts(scored: ScoredRun) -> Html:
     mean = "" if scored.mean is None else f"The mean reward is {scored.mean:.3g}. "
     size = f"{scored.rollouts:,} completions in {scored.groups:,} groups. "
-    said = f"{size}{mean}" + (
+    told = f"{size}{mean}" + (
         f"{scored.zero_variance:,} of the groups teach nothing." if scored.zero_variance else ""
     )
     colours = {"scored": "busy", "abstained": "flat", "unscored": "wait"}
@@ -247,13 +253,13 @@ def _verdicts(scored: ScoredRun) -> Html:
     ]
     scheme = f" Advantages: {scored.advantage}." if scored.advantage else ""
     return Html(
-        f'<p class="answer">{text(said)}</p><header><p>{text(scored.source)}.{text(scheme)}</p></header>'
+        f'<p class="answer">{text(told)}</p><header><p>{text(scored.source)}.{text(scheme)}</p></header>'
         + blocks.shares(parts)
     )
 
 
 def _equal_says(scored: ScoredRun) -> str:
-    share = words.amount(scored.zero_variance / max(1, scored.groups), "share")
+    share = amount(scored.zero_variance / max(1, scored.groups), "share")
     return (
         f"In {scored.zero_variance:,} of {scored.groups:,} groups ({share}) everybody got the same reward: "
         "all advantages are 0, and what was spent on them is spent."

@@ -14,7 +14,8 @@ import numpy as np
 
 from steelyard.report.figures import Altair, Chart, Figure, Records, layouts
 from steelyard.report.scored import GroupRewards, Histogram, ScoredRun, histogram_of
-from steelyard.report.words import number, one_line
+from steelyard.report.units import number
+from steelyard.report.words import one_line
 
 LEVELS = 6
 _SHORT = "format(datum.value, '.3~g')"

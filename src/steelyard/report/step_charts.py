@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from steelyard.pricing.values import Price, StepLine
 from steelyard.report.figures import Altair, Chart, Figure, Records, apart, halo, layouts, names
-from steelyard.report.words import one_line, said, seconds
+from steelyard.report.units import said, seconds
+from steelyard.report.words import one_line
 
 WAITING, HIT = "waiting for rewards", "waiting, a call was cut at the timeout"
 PHASES = {
@@ -150,25 +151,32 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
         )
         if estimate is not None
     ]
-    if len(steps) < 2 or not lines:
+    if not lines:
         return
-    top = 1.12 * max([*(step.slowest_s for step in steps), *(line.y for line in lines)]) or 1.0
+    shown = [
+        (name, step, slowest)
+        for step, name in zip(steps, names([step.label for step in steps]), strict=True)
+        if (slowest := step.slowest_s) is not None
+    ]
+    if len(shown) < 2:
+        return
+    top = 1.12 * max([*(slowest for _, _, slowest in shown), *(line.y for line in lines)]) or 1.0
     data: dict[str, Records] = {
         "steps": [
             {
                 "step": name,
                 "label": one_line(step.label, 80),
-                "y": round(step.slowest_s, 4),
+                "y": round(slowest, 4),
                 "end": CUT if step.cut else FINISHED,
             }
-            for step, name in zip(steps, names([step.label for step in steps]), strict=True)
+            for name, step, slowest in shown
         ]
     }
     places = apart([line.y for line in lines], 18 * top / _HEIGHT)
     for line, at in zip(lines, places, strict=True):
         data[line.name] = [{"y": line.y, "at": at, "label": line.label}]
     wide, narrow = layouts(
-        data, lambda narrow: _draw_barrier(alt, lines, top, len(steps), narrow=narrow), height=_HEIGHT
+        data, lambda narrow: _draw_barrier(alt, lines, top, len(shown), narrow=narrow), height=_HEIGHT
     )
     parts = " Where they part, calls are not slow by chance alone." if len(lines) > 1 else ""
     says = (
@@ -176,7 +184,7 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
         f"as observed, and as models have them that are given nothing but the service times.{parts}"
     )
     heads = ["step", "slowest call", "calls cut"]
-    rows = [[one_line(step.label, 80), seconds(step.slowest_s), f"{step.cut:,}"] for step in steps]
+    rows = [[one_line(step.label, 80), seconds(slowest), f"{step.cut:,}"] for _, step, slowest in shown]
     told = f"{says} Means: {'; '.join(line.label for line in lines)}."
     title = "What each step waits for"
     yield Figure("barrier", title, says, told, data, wide, narrow, heads, rows, full=True)

@@ -7,13 +7,14 @@ which say how to measure it. Everything goes out as text, never as markup: cause
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.pricing.values import Price, Remedy
+from steelyard.pricing.values import Price
 from steelyard.report import words
 from steelyard.report.words import Row, Section
 
@@ -31,11 +32,15 @@ def print_price(console: Console, price: Price) -> None:
         What to print.
     """
     width = min(_WIDTH, console.width)
-    if answer := words.answer(price):
-        console.print(Text(answer, style="bold"), width=width)
-    console.print(Text(f"{words.plain(price.source)}. {words.basis(price)}", style="dim"), width=width)
+    for sentence, style in (
+        (words.answer(price), "bold"),
+        (words.why(price), ""),
+        (words.ground(price), "dim"),
+    ):
+        if sentence:
+            console.print(Text(_folded(sentence, width), style=style), width=width)
     _print_doubt_count(console, price, width)
-    _print_remedies(console, price.remedies, width)
+    _print_remedies(console, price, width)
     for section in words.sections(price):
         _print_section(console, section, width)
     _print_told(
@@ -50,7 +55,14 @@ def print_price(console: Console, price: Price) -> None:
         [(one.kind.value, words.plain(one.says), words.plain(f"Do: {one.remedy}")) for one in price.doubts],
         width,
     )
-    _print_told(console, "Not measured", [("", words.plain(note), "") for note in price.notes], width)
+    for title, notes in ((words.SAYS, price.says), (words.LACKS, price.notes)):
+        _print_told(console, title, [("", words.plain(note), "") for note in notes], width)
+
+
+def _folded(text: str, width: int) -> str:
+    """A text in lines, none of which parts a number from its unit."""
+    lines = wrap(words.together(text), width, break_on_hyphens=False)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _print_doubt_count(console: Console, price: Price, width: int) -> None:
@@ -73,23 +85,27 @@ def _grid(width: int, *columns: int | None) -> Table:
     return table
 
 
-def _print_remedies(console: Console, remedies: Sequence[Remedy], width: int) -> None:
-    if not remedies:
+def _print_remedies(console: Console, price: Price, width: int) -> None:
+    if not price.remedies:
         return
-    _heading(console, "What to change first (seconds saved per step, 95 % interval)", width)
-    table = _grid(width - 2, 16, None)
-    for one in remedies:
-        known = words.interval(one.saves) if one.saves is not None else ""
-        number = Text(
-            words.saves(one), style="green" if one.saves is not None and one.saves.value > 0 else "dim"
-        )
-        table.add_row(
-            number.append(f"\n{known}", style="dim") if known else number,
-            Text(words.plain(one.title), style="bold").append(
-                "".join(f"\n{sentence}" for sentence in words.details(one)), style="not bold"
-            ),
-        )
-    console.print(Padding(table, (0, 0, 0, 2)), width=width)
+    noticed, others = words.advice(price)
+    ranges = " (95 % interval)" if any(map(words.range_of, noticed)) else ""
+    _heading(console, f"What to change first: time saved per step{ranges}", width)
+    if not noticed:
+        console.print("  Nothing that can be computed here saves a part that one would notice.", width=width)
+    for one in noticed:
+        known = f" ({words.range_of(one)})" if words.range_of(one) else ""
+        title = Text(words.saves(one), style="green").append(f"{known}: ", style="dim")
+        title.append(words.one_line(one.title), style="bold not dim default")
+        console.print(Padding(title, (0, 0, 0, 2)), width=width)
+        details = _folded(" ".join(words.details(one)), width - 4)
+        console.print(Padding(Text(details, style="dim"), (0, 0, 0, 4)), width=width)
+    if others:
+        _heading(console, words.OTHERS, width)
+        table = _grid(width - 2, max(len(words.outcome(one)) for one in others), None)
+        for one in others:
+            table.add_row(Text(words.outcome(one), style="dim"), Text(words.reason(one)))
+        console.print(Padding(table, (0, 0, 0, 2)), width=width)
 
 
 def _print_section(console: Console, section: Section, width: int) -> None:

@@ -111,28 +111,30 @@ def said(estimate: Estimate) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """The interval of an estimate, in the unit of its value; empty where there is none.
+    """The interval of an estimate, in the unit of its value; empty where there is none, or no width.
 
     Examples
     --------
     >>> interval(Estimate(0.555, "share", 0.52, 0.58)), interval(Estimate(12.1, "$/h", 11, 13))
-    ('52.0 to 58.0 %', '$11.00 to $13.00 an hour')
+    ('52.0 to 58.0 %', '$11.00 to $13.00')
     >>> interval(Estimate(0.0777, "s", 0.05, 0.1)), interval(Estimate(0.2, "s", 0.1998, 0.2003))
     ('50.0 to 100.0 ms', '0.1998 to 0.2003 s')
     """
     low, high = estimate.low, estimate.high
-    if low is None:
+    if low is None or low == high:
         return ""
     if estimate.unit == "share" and high is not None and 0 < high < _TINY:
         return f"under {100 * _TINY:g} %"
     size = _size(estimate)
     scale = _scale(estimate.unit, size)
     digits = decimals(size * scale.times)
+    after = "" if scale.before else scale.after  # of dollars, the value says per what
     if high is None:
-        return f"at least {scale.written(low, digits)}{scale.after}"
-    while digits < _DIGITS and low != high and scale.written(low, digits) == scale.written(high, digits):
-        digits += 1
-    return f"{scale.written(low, digits)} to {scale.written(high, digits)}{scale.after}"
+        return f"at least {scale.written(low, digits)}{after}"
+    finer = range(digits, _DIGITS + 1)
+    apart = (one for one in finer if scale.written(low, one) != scale.written(high, one))
+    digits = next(apart, digits)
+    return f"{scale.written(low, digits)} to {scale.written(high, digits)}{after}"
 
 
 def less(estimate: Estimate) -> Estimate:

@@ -7,12 +7,27 @@ them that a terminal or a renderer of text would act on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
+from re import compile as pattern
+from typing import Final, NamedTuple
 
-from steelyard.clock import Seconds, in_words
+from steelyard.clock import in_words
 from steelyard.errors import printable
 from steelyard.pricing.values import Estimate, Price, Remedy
+from steelyard.report.units import amount, counted, interval, less, number, said
+
+OTHERS: Final = "No time to gain by these, or not known"
+SAYS: Final = "What this source tells"
+LACKS: Final = "Not measured"
+NOTICED: Final = 0.005
+"""The part of a step (where that is not known, of its wait) that is worth a change."""
+OVER: Final = 0.02
+"""The part of the wait from which what is not the slowest reward is told apart."""
+_MUCH: Final = 0.1
+"""The part of the wait from which the answer's reason says so."""
+_SAME: Final = 0.01
+"""Two numbers that differ by less of them are told once."""
+_UNIT: Final = pattern(r"(\d) (s|ms|µs|%)(?!\w)")
 
 _ACTS = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
@@ -50,6 +65,11 @@ def plain(text: str) -> str:
     return printable(text.translate(_ACTS))
 
 
+def together(text: str) -> str:
+    """A text in which no number is parted from its unit at the end of a line."""
+    return _UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+
+
 def one_line(text: str, length: int = 300) -> str:
     """The text in one line of at most `length` characters."""
     line = plain(" ".join(text.split()))
@@ -81,11 +101,54 @@ def answer(price: Price) -> str:
     return f"{said_of} ({', '.join(known)})." if known else f"{said_of}."
 
 
-def basis(price: Price) -> str:
-    """What the price rests on, in a line."""
-    how = "Measured" if price.measured else "Computed from numbers, not measured"
-    size = f"{number(price.batch)} completions a step in groups of {number(price.group)}"
-    return plain(f"{how}: {price.basis}; {size}." if price.basis else f"{how}; {size}.")
+def why(price: Price) -> str:
+    """Why a step waits, in a sentence that says what a hit step and a barrier are; empty if nobody knows."""
+    half = next((one.estimate for one in price.quantiles if one.share == 0.5 and one.estimate), None)
+    slowest = price.observed or price.correlated or price.independent
+    told = []
+    if price.rate is not None and price.rate.value > 0:
+        at = f" at {in_words(price.limit_s)}" if price.limit_s is not None else ""
+        told.append(f"{said(price.rate)} of calls time out{at}")
+        if price.hit is not None:
+            told[0] += f", and {said(price.hit)} of steps wait for one (are hit)"
+    elif price.rate is not None and slowest is not None:
+        told.append(f"no call {'timed' if price.measured else 'times'} out")
+    if slowest is not None and (told or half):
+        takes = "takes" if price.observed else "is expected to take"
+        barrier = f"the slowest reward of a step (its barrier) {takes} {said(slowest)}"
+        told.append(barrier + (f", half of all calls {said(half)}" if half else ""))
+    over = _over(price)
+    if over is not None and price.wait is not None and over.value > _MUCH * price.wait.value:
+        told.append(f"queues and the loop add {said(over)}")
+    return f"Why: {'; '.join(told)}." if told else ""
+
+
+def _over(price: Price) -> Estimate | None:
+    """What a step waits beyond its slowest reward: in queues, or because of the loop."""
+    if price.wait is None or price.observed is None:
+        return None
+    over = price.wait.value - price.observed.value
+    return Estimate(over, "s") if over > OVER * price.wait.value else None
+
+
+def ground(price: Price) -> str:
+    """What was priced and what that rests on, in a line."""
+    size = [
+        *([counted(price.batch, "completion") + " a step"] if price.batch else []),
+        *([f"groups of {number(price.group)}"] if price.group else []),
+    ]
+    rests = "; ".join(part for part in (price.basis, " in ".join(size)) if part)
+    if price.measured:
+        timed = price.wait is not None or price.quantiles
+        return plain(
+            f"{price.source}. {'Measured: ' if timed and rests else ''}{rests}".strip() + _stop(rests)
+        )
+    source = "" if price.source.casefold() in price.basis.casefold() else f"{price.source}. "
+    return plain(f"{source}{rests[:1].upper()}{rests[1:]}" + _stop(rests))
+
+
+def _stop(sentence: str) -> str:
+    return "." if sentence else ""
 
 
 def sections(price: Price) -> list[Section]:
@@ -103,21 +166,61 @@ def sections(price: Price) -> list[Section]:
     """
     found = [
         Section("step", "One step", _rows(_step(price))),
-        Section("barrier", "What the step waits for: its slowest reward", _rows(_barrier(price))),
+        Section(
+            "barrier", "The barrier: the slowest reward of a step, for which it waits", _rows(_barrier(price))
+        ),
         Section("service", "How long one reward takes", _quantiles(price)),
         Section("signal", "What failures do to the training signal", _rows(_signal(price))),
         Section("causes", "What ended calls before they finished", _causes(price)),
-        Section("money", "Money", _rows(_money(price.money))),
+        Section("money", "Money", _rows(_money(price))),
     ]
     return [section for section in found if section.rows]
 
 
+class Advice(NamedTuple):
+    """Remedies: those that save something noticeable, and the others."""
+
+    noticed: list[Remedy]
+    others: list[Remedy]
+
+
+def advice(price: Price) -> Advice:
+    """The remedies of a price, parted by whether they save a part of a step that one would notice."""
+    whole = price.step or price.wait
+    least = NOTICED * whole.value if whole is not None else 0.0
+    noticed = [one for one in price.remedies if one.saves is not None and one.saves.value > least]
+    return Advice(noticed, [one for one in price.remedies if one not in noticed])
+
+
 def saves(remedy: Remedy) -> str:
     """What a remedy saves, short: `12.3 s`, that it costs as much, or that it is not known."""
-    if remedy.saves is not None:
-        less = remedy.saves.value < 0
-        return f"{amount(-remedy.saves.value, remedy.saves.unit)} lost" if less else said(remedy.saves)
-    return "not known" if remedy.refused else "no time"
+    if remedy.saves is None:
+        return "not known" if remedy.refused else "no time"
+    return f"{said(less(remedy.saves))} lost" if remedy.saves.value < 0 else said(remedy.saves)
+
+
+def range_of(remedy: Remedy) -> str:
+    """The interval of what a remedy saves, or of what it loses; empty where there is none."""
+    if remedy.saves is None:
+        return ""
+    if remedy.saves.value >= 0:
+        return interval(remedy.saves)
+    known = interval(less(remedy.saves))
+    return f"{known} lost" if known else ""
+
+
+def outcome(remedy: Remedy) -> str:
+    """Why a remedy is of no use, short: `saves 0`, `loses 15.6 ms`, `no time`, `not known`."""
+    if remedy.saves is None:
+        return saves(remedy)
+    if remedy.saves.value < 0:
+        return f"loses {said(less(remedy.saves))}"
+    return f"saves {said(remedy.saves)}" if remedy.saves.value else "saves 0"
+
+
+def reason(remedy: Remedy) -> str:
+    """The title of a remedy, and why it is refused."""
+    return one_line(f"{remedy.title}: {remedy.refused}" if remedy.refused else remedy.title, 1_000)
 
 
 def details(remedy: Remedy) -> list[str]:
@@ -125,14 +228,27 @@ def details(remedy: Remedy) -> list[str]:
     found = []
     if remedy.refused:
         found.append(f"Not known: {remedy.refused}")
-    if remedy.after is not None:
-        known = interval(remedy.after)
-        found.append(f"Leaves a step of {said(remedy.after)}{f' ({known})' if known else ''}.")
+    if remedy.after is not None and not (remedy.saves and not remedy.saves.value):
+        found.append(f"Leaves a step of {_ranged(remedy.after)}")
+    if remedy.dollars is not None and remedy.dollars.value:
+        lost = remedy.dollars.value < 0
+        found.append(
+            f"{'Costs' if lost else 'Saves'} {_ranged(less(remedy.dollars) if lost else remedy.dollars)}"
+        )
     if remedy.costs:
         found.append(f"Costs: {remedy.costs}")
     if remedy.rests_on:
         found.append(f"Rests on: {remedy.rests_on}")
-    return [one_line(sentence, 1_000) for sentence in found]
+    return [one_line(sentence, 1_000) for sentence in map(_ended, found)]
+
+
+def _ranged(estimate: Estimate) -> str:
+    known = interval(estimate)
+    return f"{said(estimate)} ({known})" if known else said(estimate)
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 _Said = Iterable[tuple[str, Estimate | None, str]]
@@ -151,14 +267,16 @@ def _step(price: Price) -> _Said:
     yield "step", price.step, "all of it, on average"
     yield "busy", price.busy, "generation plus training: the accelerator works"
     yield "waiting", price.wait, "the accelerator stands still until the last reward is in"
+    yield "of it queues and loop", _over(price), "beyond the slowest reward: for a place, or for the loop"
     yield "other", price.other, "neither busy nor waiting: a weight sync, logging"
     yield "idle", price.idle, "of the run's wall time: all waiting over all time"
-    yield "idle, a hit step", price.idle_hit, f"of a step in which a reward reaches {limit}"
+    yield "idle in steps hit", price.idle_hit, f"of a step in which a reward reaches {limit}"
     yield "calls that time out", price.rate, f"of all calls of a reward, those that reach {limit}"
-    yield "steps that are hit", price.hit, "of all steps, those with at least one such call"
+    yield "steps hit", price.hit, "of all steps, those with at least one such call"
     yield "queue", price.queued, "a call waits for its turn before it starts"
-    yield "exposed", price.exposed, "reward time that neither generation nor training covers, per step"
-    yield "exposed share", price.tail_ratio, "exposed, of all the time in which rewards are under way"
+    if not _same(price.exposed, price.wait):
+        yield "exposed", price.exposed, "reward time that neither generation nor training covers, per step"
+    yield "exposed share", price.tail_ratio, "of the time in which rewards are under way: no work covers it"
     if price.in_flight is not None:
         yield (
             "most at once",
@@ -167,13 +285,18 @@ def _step(price: Price) -> _Said:
         )
 
 
+def _same(one: Estimate | None, other: Estimate | None) -> bool:
+    return one is not None and other is not None and abs(one.value - other.value) <= _SAME * other.value
+
+
 def _barrier(price: Price) -> _Said:
+    as_often = "as often as measured" if price.measured else "as often as was said"
     yield "observed", price.observed, "the slowest reward of each step, on average, as it was"
     yield "if independent", price.independent, "the same, if calls were slow independently of each other"
     yield (
         "as correlated",
         price.correlated,
-        "the same, if calls of one prompt time out together as often as measured",
+        f"the same, if calls of one prompt time out together {as_often}",
     )
     yield (
         "correlation",
@@ -204,7 +327,11 @@ def _signal(price: Price) -> _Said:
     yield "groups with a failure", price.group_hit, "of the groups of one prompt: at least one call failed"
     voted = "as a failure voted in this run" if price.measured else "if a failure is scored 0"
     yield "groups gone wrong", price.corrupted, f"of the groups: advantages are wrong, {voted}"
-    yield "signs turned", price.sign_changed, "of completions: pushed the wrong way by that"
+    yield (
+        "signs changed",
+        price.sign_changed,
+        "of completions: pushed where nothing should, or not pushed where something should (or otherwise)",
+    )
     yield "if scored 0", price.zeroed, "of the groups would go wrong if what is unscored were scored 0"
     yield "thin groups", price.thin, "of the groups: fewer than two rewards left if failures do not vote"
 
@@ -213,7 +340,7 @@ def _causes(price: Price) -> list[Row]:
     return [
         Row(
             one_line(cause.cause, 60),
-            f"{cause.calls:,} call{'' if cause.calls == 1 else 's'}",
+            counted(cause.calls, "call"),
             "",
             f"{amount(cause.share, 'share')} of all; {amount(cause.seconds, 's')} in sum",
         )
@@ -221,17 +348,21 @@ def _causes(price: Price) -> list[Row]:
     ]
 
 
-_MONEY: Mapping[str, tuple[str, str]] = {
-    "per_hour": ("the bill", "accelerators and sandboxes together"),
-    "per_step": ("a step", "its share of the bill"),
-    "per_1000": ("1,000 completions", "their share of the bill"),
-    "idle_share": ("for waiting", "of the bill, spent while the accelerator waits"),
-    "idle_per_hour": ("for waiting, hourly", "the same in dollars"),
-    "idle_per_day": ("for waiting, daily", "the same, if it goes on like this"),
-}
-
-
-def _money(money: Mapping[str, Estimate]) -> _Said:
+def _money(price: Price) -> _Said:
+    money, idle = price.money, price.idle
+    # where sandboxes are paid for, too, what waits is a part of the bill
+    part = money.get("idle_share")
+    both = part is not None and idle is not None and part.value < (1 - _SAME) * idle.value
+    bill = "accelerators and sandboxes together" if both else "the accelerators"
+    alone = "accelerators that wait; sandboxes work then" if both else "spent while the accelerator waits"
+    known = {
+        "per_hour": ("the bill", bill),
+        "per_step": ("a step", "its share of the bill"),
+        "per_1000": ("1,000 completions", "their share of the bill"),
+        "idle_share": ("for waiting", f"of the bill: {alone}"),
+        "idle_per_hour": ("for waiting, hourly", "the same in dollars"),
+        "idle_per_day": ("for waiting, daily", "the same, if it goes on like this"),
+    }
     for key, estimate in money.items():
-        name, means = _MONEY.get(key, (key.replace("_", " "), estimate.basis))
+        name, means = known.get(key, (key.replace("_", " "), estimate.basis))
         yield name, estimate, means

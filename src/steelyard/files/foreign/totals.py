@@ -69,8 +69,8 @@ def total(found: Sequence[Batch], size: int, options: Options, says: list[str], 
     )
     lacks.append(
         f"The total cannot be known: the reward columns are {', '.join(names) or 'none'}, and {why}. "
-        "Say which are reward functions (--function) and their `reward_weights` (--weight); until then nothing "
-        "is known of corrupted groups."
+        "Say which are reward functions (--function) and their `reward_weights` (--weight); until then "
+        "nothing is known of corrupted groups."
     )
     return Named(names, [blank(len(batch)) for batch in found], known=False)
 

@@ -86,11 +86,11 @@ def _shorter(ground: Ground, timeout_s: Seconds) -> str:
     cut = ground.hit & (ground.service_s < timeout_s)
     if not cut.any():
         return ""
-    least, most = (in_words(float(pick(ground.service_s[cut]))) for pick in (np.min, np.max))
+    ends = dict.fromkeys(in_words(float(pick(ground.service_s[cut]))) for pick in (np.min, np.max))
     more = -ground.waits.less(np.where(cut, ground.service_s - timeout_s, 0.0))
     return (
         f"; {share(int(cut.sum()), int(ground.hit.sum()), 'calls that were cut')} were cut sooner, after "
-        f"{least} to {most}, and keep that limit: what they would take with the new one is not identified "
+        f"{' to '.join(ends)}, and keep that limit: what they would take with the new one is not identified "
         f"(up to {in_words(float(np.nanmean(more)))} a step)"
     )
 
@@ -100,7 +100,7 @@ def adaptive(ground: Ground) -> Remedy:
     calls = ground.observed.calls
     rule = f"max({LEAST_S:g} s, {QUANTILE_TIMES:g} x its {QUANTILE:g} quantile)"
     title = f"adapt the deadline to what passes: {rule}"
-    cut, spared = np.zeros(len(calls), bool), np.zeros(len(calls))
+    cut, spared, sooner = np.zeros(len(calls), bool), np.zeros(len(calls)), 0
     learnt, by_cpu = np.zeros(0), False
     for part in range(len(ground.observed.parts)):
         mine = calls.part == part
@@ -110,6 +110,9 @@ def adaptive(ground: Ground) -> Remedy:
         over = mine & (taken > deadline[calls.step])
         kept = deadline[calls.step[over]] / taken[over]  # CPU time is taken to be spent evenly
         cut |= over
+        sooner += int(
+            (mine & ground.hit & (taken < deadline[calls.step]) & np.isfinite(deadline[calls.step])).sum()
+        )
         spared[over] = ground.service_s[over] * (1 - kept)
         by_cpu |= cpu
         learnt = np.append(learnt, deadline[np.isfinite(deadline)])
@@ -125,8 +128,15 @@ def adaptive(ground: Ground) -> Remedy:
         costs=f"cuts {share(newly, passing, 'passing calls')}",
         rests_on=f"deadlines of {in_words(learnt.min())} to {in_words(learnt.max())}, each from earlier "
         "steps only, in "
-        + ("CPU seconds, taken to be spent evenly over a call" if by_cpu else "seconds of service time"),
+        + ("CPU seconds, taken to be spent evenly over a call" if by_cpu else "seconds of service time")
+        + _kept(ground, sooner),
     )
+
+
+def _kept(ground: Ground, sooner: int) -> str:
+    """What is to be said of calls that were cut before their deadline."""
+    who = share(sooner, int(ground.hit.sum()), "calls that were cut")
+    return f"; {who} were so before their deadline, and keep that limit" if sooner else ""
 
 
 def _deadlines(ground: Ground, mine: Bools, taken: Floats) -> Floats:

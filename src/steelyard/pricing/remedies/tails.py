@@ -185,7 +185,7 @@ def hedge(ground: Ground) -> Remedy:
     spawning = ground.hit & (or_zero(calls.spawn_s) > ground.service_s / 2)
     queueing = ground.hit & ~spawning & (or_zero(calls.queued_s) > ground.service_s)
     idle = _places_free(ground, queueing)
-    infra = never | (lost & _finished_later(ground)) | spawning | idle
+    infra = never | _finished_later(ground, lost) | spawning | idle
     rate, late = float(hits.mean()), percent(float(infra.mean()))
     full = int((queueing & ~idle).sum())
     return ground.remedy(
@@ -205,14 +205,16 @@ def hedge(ground: Ground) -> Remedy:
     )
 
 
-def _finished_later(ground: Ground) -> Bools:
-    """Per call: whether a later attempt of the same part on the same rollout finished."""
+def _finished_later(ground: Ground, lost: Bools) -> Bools:
+    """Per call: whether it was lost, and a later attempt of the same part on the same rollout finished."""
+    if not lost.any():
+        return lost
     calls = ground.observed.calls
     finished = ~calls.censored & (calls.cause == MISSING) & np.isfinite(calls.service_s)
     tries, count = ground.tries
     last = np.full(count, -1)
     last[tries[finished]] = np.flatnonzero(finished)  # of several, the last one stands
-    return (np.arange(len(calls)) < last[tries]) & (calls.row >= 0)
+    return lost & (np.arange(len(calls)) < last[tries])
 
 
 def _places_free(ground: Ground, queueing: Bools) -> Bools:

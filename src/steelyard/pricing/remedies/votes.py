@@ -10,6 +10,8 @@ from steelyard.pricing.values import Remedy
 def unscored(ground: Ground) -> Remedy:
     """Leave failed rollouts out of their group instead of writing a number down for them."""
     title = "leave failures unscored"
+    if not ground.observed.tells_failures:
+        return refused("unscored", title, "the source cannot tell a failure from a reward")
     found = corruption(ground.observed.rows, len(ground.observed.steps))
     groups, failed = int(found.groups.sum()), int(ground.observed.rows.failed.sum())
     if not groups:
