@@ -16,7 +16,8 @@ def record_steps(path: str | Path, *, lane: str = "main") -> Steps:
     path
         The ledger, made if absent; it may be the one that a runtime writes at the same time.
     lane
-        Who records: each process that trains has a name of its own, as `rank 0`.
+        Who records: each process that trains has a name of its own, as `rank 0`. Its steps count on after
+        the last one that the ledger holds of this name.
 
     Raises
     ------
@@ -32,4 +33,5 @@ def record_steps(path: str | Path, *, lane: str = "main") -> Steps:
     ...             with steps.phase("generation"):
     ...                 pass
     """
-    return Steps(SpanLog(Path(path)).append, lane=lane)
+    log = SpanLog(Path(path))
+    return Steps(log.append, lane=lane, first=log.next_step(lane))

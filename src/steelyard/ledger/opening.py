@@ -11,10 +11,12 @@ from steelyard.errors import RefusedError
 from steelyard.ledger.migrations import migrate, refuse_newer
 
 _APPLICATION_ID: Final = 0x53_54_45_45  # "STEE": tells our files from other people's SQLite files
+WAIT_S: Final = 30.0
+"""How long whoever opens a file waits for others that write it."""
 _PAGE_BYTES: Final = 16_384  # larger pages append rollouts faster: bench/choices.py compares
 
 
-def open_database(path: Path, *, write: bool, wait_s: float = 5.0) -> sqlite3.Connection:
+def open_database(path: Path, *, write: bool, wait_s: float = WAIT_S) -> sqlite3.Connection:
     """Open a ledger; make it if it is to be written and absent. Writers wait for each other.
 
     Raises

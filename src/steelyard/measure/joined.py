@@ -5,7 +5,7 @@ bring what the ledger lacks: generation, training, and what a step waited. The t
 a step is called (`runtime.score(groups, step=17)` in `steps.step(17)`), or, where no name is told, by when
 the attempts began.
 
-A step that was broken off is left out, with its calls and its rollouts, and said to be.
+A step that was broken off, or has a hole, is left out, with its calls and its rollouts, and said to be.
 
 Ranks that number their groups each for itself are told from ranks that share one numbering: where two of
 them judge the same member of the same group of a step at the same time, it is not the same. A rank is
@@ -16,27 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import fields, replace
+from math import inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from steelyard.clock import Span
+from steelyard.clock import Seconds, Span, in_words
 from steelyard.errors import RefusedError
 from steelyard.measure.calltimes import CallTimes
 from steelyard.measure.intervals import Intervals, union
-from steelyard.measure.timeline import (
-    ACCELERATOR,
-    CALL,
-    COVERAGE,
-    GENERATION,
-    QUEUED,
-    REWARD,
-    STEP,
-    TRAINING,
-    Timeline,
-    broken_off,
-    timeline,
-)
+from steelyard.measure.table import ACCELERATOR, CALL, GENERATION, QUEUED, REWARD, STEP, TRAINING
+from steelyard.measure.timeline import COVERAGE, Hole, Timeline, Watched, watched
 from steelyard.pricing.observed import (
     MISSING,
     SCORED,
@@ -84,25 +74,40 @@ def of_spans(
     RefusedError
         As `timeline`.
     """
-    line = timeline(spans, phases=phases, coverage=coverage)
-    broken = broken_off(spans)
-    made = [span for span in spans if span.phase == CALL and span.step not in broken]
+    seen = watched(spans, phases=phases, coverage=coverage)
+    line, out = seen.line.where(seen.whole), seen.out
+    made = [span for span in spans if span.phase == CALL and span.step not in out]
     value = np.array([np.nan if span.value is None else span.value for span in made], float)
     causes = sorted({span.cut_by for span in made if span.cut_by is not None})
     own = _own_numbers(made, _ranks(spans, phases or {}))
     calls = _calls(made, value, np.searchsorted(line.step, [span.step for span in made]), causes, own)
-    lacks = "how long single calls take: record them with steps.call(group=..., member=...)"
+    rows = _rows(calls, value)
+    lacks = [*_lacks(line.steps(), seen, len(seen.broken)), *_voteless(rows)]
+    if not made:
+        lacks.insert(0, "how long single calls take: record them with steps.call(group=..., member=...)")
     return Observed(
         source,
         replace(calls, queued_s=_queued(spans, made)),
-        _rows(calls, value),
+        rows,
         line.steps(),
         ["reward"],
         causes,
         stepped=True,
         says=[SAYS, *(["service time and end of every call"] if made else [])],
-        lacks=[*([] if made else [lacks]), *_lacks(line.steps(), len(broken))],
+        lacks=lacks,
     )
+
+
+def _voteless(rows: Rows) -> list[str]:
+    """What is made of calls without a reward, in a sentence."""
+    count = int((rows.verdict == UNSCORED).sum())
+    if not count:
+        return []
+    several = "calls have" if count > 1 else "call has"
+    gave = "them" if count > 1 else "it"
+    return [
+        f"{count:,} {several} no reward: taken as not voting; if your loop gave {gave} 0, say call.value(0.0)"
+    ]
 
 
 def _ranks(spans: Sequence[Span], phases: Mapping[str, str]) -> set[str]:
@@ -192,8 +197,7 @@ def joined(
     known = {str(number): at for at, number in enumerate(numbers.tolist())}
     place: Ints = np.array([known.get(str(label), MISSING) for label in observed.steps.labels])
     if (place == MISSING).all():
-        line = timeline(spans, phases=phases, coverage=coverage, unfinished=True)
-        observed, place = _by_time(observed, line)
+        observed, place = _by_time(observed, watched(spans, phases=phases, coverage=coverage).line)
     calls = observed.calls
     timed = np.isfinite(calls.began_s + calls.service_s)
     told = np.flatnonzero((place[calls.step] != MISSING) & timed)
@@ -204,7 +208,8 @@ def joined(
         calls.queued_s[told],
     )
     beside = times if len(told) else None
-    seen = timeline(spans, phases=phases, coverage=coverage, calls=beside, unfinished=True)
+    told_of = watched(spans, phases=phases, coverage=coverage, calls=beside)
+    seen = told_of.line
     found = place != MISSING
     hidden = np.zeros(len(place), np.bool_)
     hidden[calls.step[~timed]] = True
@@ -221,9 +226,10 @@ def joined(
     if not found.all():
         lacks.append(f"phases of {int((~found).sum()):,} of {len(place):,} steps: they were not recorded")
     whole = replace(observed, steps=steps, stepped=True, says=[*observed.says, SAYS])
-    broken = _any_of(broken_off(spans), numbers, place)
-    whole = _only(whole, ~broken)
-    return replace(whole, lacks=[*lacks, *_lacks(whole.steps, int(broken.sum()), found[~broken])])
+    out = _any_of(told_of.out, numbers, place)
+    whole = _only(whole, ~out)
+    broken = int(_any_of(told_of.broken, numbers, place).sum())
+    return replace(whole, lacks=[*lacks, *_lacks(whole.steps, told_of, broken, found[~out])])
 
 
 def _rewarded(spans: Sequence[Span], phases: Mapping[str, str]) -> set[int]:
@@ -277,7 +283,7 @@ def _columns(table: Calls | Rows | Steps, chosen: Ints) -> dict[str, Any]:
     return {name: column[chosen] for name, column in columns.items() if isinstance(column, np.ndarray)}
 
 
-def _lacks(steps: Steps, broken: int, recorded: Bools | None = None) -> list[str]:
+def _lacks(steps: Steps, seen: Watched, broken: int, recorded: Bools | None = None) -> list[str]:
     """What was not recorded of the steps that were, in sentences."""
     if recorded is None:
         recorded = np.ones(len(steps), np.bool_)
@@ -291,9 +297,13 @@ def _lacks(steps: Steps, broken: int, recorded: Bools | None = None) -> list[str
     ]
     never = [word for word, some in without.items() if some == count]
     if never:
+        which, some = "which phase it is", "NAME"
+        if seen.words:
+            which = f"what the {_named('phase', seen.words)} mean{'s' * (len(seen.words) == 1)}"
+            some = seen.words[0]
         found.append(
-            f"how long {' and '.join(never)} took: no step recorded it; say which phase it is "
-            f"(--phase NAME={never[0]}), or say --busy"
+            f"how long {' and '.join(never)} took: no step recorded it; say {which} "
+            f"(--phase {some}={never[0]}), or say --busy"
         )
     waits = int(np.isnan(steps.exposed_s[recorded]).sum())
     if waits and len(never) < len(halves):
@@ -304,16 +314,80 @@ def _lacks(steps: Steps, broken: int, recorded: Bools | None = None) -> list[str
     if broken:
         several = "steps that were" if broken > 1 else "step that was"
         found.append(f"{broken:,} {several} broken off before the end: left out, with all calls")
-    return found
+    return [*found, *_of_holes(seen.holes)]
+
+
+def _named(what: str, words: Sequence[str]) -> str:
+    some = ", ".join(map(repr, words[:5])) + (", ..." if len(words) > 5 else "")
+    return f"{what}{'s' * (len(words) > 1)} {some}"
+
+
+def _of_holes(holes: Sequence[Hole]) -> list[str]:
+    """Which time is missing where a few steps have holes, in a sentence."""
+    if not holes:
+        return []
+    longest = max(holes, key=lambda hole: hole.seconds)
+    count = len({hole.step for hole in holes})
+    told = (
+        f"{count:,} step{'s' * (count > 1)} in which time is missing: left out, with all calls; the longest "
+        f"hole is {in_words(longest.seconds)} of step {longest.step} of {longest.lane!r}, between "
+        f"{longest.after} and {longest.before}"
+    )
+    return [told]
 
 
 def latest(spans: Sequence[tuple[int, Span]]) -> list[Span]:
-    """Of each step and lane, what the last session recorded: a run that goes on does its last step again."""
-    last: dict[tuple[int, str], int] = {}
+    """Of several runs of a process, which follow each other, what the last one to do a step recorded.
+
+    A run that is resumed at step 50, or begun again at step 0, does again what came then: the steps of
+    earlier ones are dropped from there on, whatever thread recorded them. Sessions of one process that
+    overlap are of one run: it was forked, or has two recorders.
+
+    Parameters
+    ----------
+    spans
+        Each with the number of its session: who wrote it. Of one clock.
+    """
+    hulls: dict[tuple[str, int], tuple[Seconds, Seconds, int]] = {}
     for session, span in spans:
-        key = (span.step, span.lane)
-        last[key] = max(session, last.get(key, session))
-    return [span for session, span in spans if last[span.step, span.lane] == session]
+        key = (_process(span.lane), session)
+        start, end, step = hulls.get(key, (span.start, span.end, span.step))
+        hulls[key] = (min(start, span.start), max(end, span.end), min(step, span.step))
+    until = _until(hulls)
+    return [span for session, span in spans if span.step < until[_process(span.lane), session]]
+
+
+def _until(hulls: Mapping[tuple[str, int], tuple[Seconds, Seconds, int]]) -> dict[tuple[str, int], float]:
+    """By process and session, the first step that a later run of the process did again."""
+    found: dict[tuple[str, int], float] = {}
+    again: dict[str, float] = {}
+    begun: dict[str, tuple[Seconds, float]] = {}
+    for key, (start, end, step) in sorted(hulls.items(), key=lambda one: -one[1][1]):  # the last to end first
+        process = key[0]
+        since, first = begun.get(process, (inf, inf))
+        if end <= since:  # a run before the one that was looked at
+            again[process] = min(again.get(process, inf), first)
+            since, first = inf, inf
+        begun[process] = (min(since, start), min(first, step))
+        found[key] = again.get(process, inf)
+    return found
+
+
+def left_out(spans: Sequence[tuple[int, Span]], kept: Sequence[Span]) -> list[str]:
+    """What `latest` did not keep, in a sentence."""
+    count = len(spans) - len(kept)
+    several = "spans are" if count > 1 else "span is"
+    return [f"{count:,} {several} left out: later sessions did their steps again"] if count else []
+
+
+def without_clock(observed: Observed, machines: Sequence[str]) -> Observed:
+    """A run whose calls began by another clock than that of the spans, for `joined`: when is not known."""
+    calls = replace(observed.calls, began_s=blank(len(observed.calls)))
+    told = (
+        "when calls began, beside the recorded phases: they have the clocks of different machines, or of "
+        f"several starts of one ({', '.join(machines)})"
+    )
+    return replace(observed, calls=calls, lacks=[*observed.lacks, told])
 
 
 def _by_time(observed: Observed, line: Timeline) -> tuple[Observed, Ints]:

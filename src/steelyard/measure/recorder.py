@@ -13,7 +13,8 @@ Time is monotonic, and one clock for all processes of a machine until it is star
 keeps its own start, so that threads and asyncio tasks may overlap as they like.
 
 - **Step.** A span belongs to the step that is open when it begins; between two steps, to the one before.
-  A loop whose steps overlap says `step=` itself.
+  A loop whose steps overlap says `step=` itself. Steps that are not numbered count on, from the one after the
+  last that the ledger holds of this lane: programs that run one after the other share a ledger.
 - **Lane.** The thread that made the recorder has the recorder's lane, others `lane/name of the thread`.
 - **Processes.** Each opens its own recorder, with a lane of its own. One that is forked off with the
   recorder in its hands forgets what its parent has yet to write and goes on as `lane/pid`.
@@ -35,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import operator
 import os
 import subprocess
 import threading
@@ -88,6 +90,13 @@ class Steps:
         The name of this process among those that train together: `rank 0`.
     clock
         For tests; the machine's monotonic clock if none is given.
+    first
+        The number of the first step, unless it is given one.
+
+    Raises
+    ------
+    RefusedError
+        If the lane is no text.
 
     Examples
     --------
@@ -102,13 +111,16 @@ class Steps:
     [(0, 'rank 0', 'generation', None), (0, 'rank 0', 'call', 1.0), (0, 'rank 0', 'step', None)]
     """
 
-    def __init__(self, sink: Sink, *, lane: str = "main", clock: Clock | None = None) -> None:
+    def __init__(self, sink: Sink, *, lane: str = "main", clock: Clock | None = None, first: int = 0) -> None:
+        if not isinstance(lane, str):
+            raise _strange("lane", lane, "text")
         self.now: Callable[[], Seconds] = time.monotonic if clock is None else clock.now
         """The recorder's clock, for `span` and `ready`."""
         self.lost = 0
         """Spans that were dropped because the sink kept failing."""
         self._sink = sink
         self._number: int | None = None
+        self._before = first - 1
         self._running = False
         self._told = False
         self._closed = False
@@ -130,14 +142,14 @@ class Steps:
         self.close()
 
     def step(self, number: int | None = None) -> StepScope:
-        """One training step, to be used in a `with`; without a number it counts on, from 0.
+        """One training step, to be used in a `with`; without a number it counts on.
 
         Raises
         ------
         RefusedError
-            On entry, if a step of this recorder is open.
+            If the number is none; on entry, if a step of this recorder is open.
         """
-        return StepScope(self, number)
+        return StepScope(self, None if number is None else _whole("step", number))
 
     def phase(self, name: str, *, step: int | None = None, lane: str | None = None) -> Recorded:
         """Something that takes time in a step, to be used in a `with`.
@@ -147,12 +159,13 @@ class Steps:
         Raises
         ------
         RefusedError
-            If the name has another meaning; on entry, if no step was ever opened and none is given.
+            If the name is no text or has another meaning, `step` no number or `lane` no text; on entry, if no
+            step was ever opened and none is given.
         """
-        if name in RESERVED:
-            raise RefusedError(
-                f"a phase cannot be called {name!r}", where="steps.phase", remedy="choose another word"
-            )
+        if name.__class__ is not str or name in RESERVED:
+            name = _named_by_user(name)
+        if step is not None or lane is not None:
+            step, lane = _placed(step, lane)
         return Recorded(self, name, step, lane)
 
     def call(
@@ -180,8 +193,15 @@ class Steps:
         Raises
         ------
         RefusedError
-            On entry, if no step was ever opened and none is given.
+            If `group`, `member` or `step` is no whole number, or `lane` no text; on entry, if no step was
+            ever opened and none is given.
         """
+        if group.__class__ is not int and group is not None:
+            group = _whole("group", group)
+        if member.__class__ is not int and member is not None:
+            member = _whole("member", member)
+        if step is not None or lane is not None:
+            step, lane = _placed(step, lane)
         return Recorded(self, "call", step, lane, group, member, ready)
 
     def span(
@@ -232,13 +252,17 @@ class Steps:
         for recorded in tuple(self._open):
             recorded._cut = recorded._cut or "closed"
             recorded.__exit__(None, None, None)
-        self._running, self._waits = False, (1, 1)
-        self.flush()
-        self._limit = 1
+        self._running, self._waits, self._limit = False, (1, 1), 1
+        left = inf
+        while self._limit == 1 and 0 < len(self._buffer) < left:  # threads may go on for ever: once is enough
+            left = len(self._buffer)
+            self.flush()
         atexit.unregister(self.close)
         self._finalizer.cancel()
-        self.lost += len(self._buffer)
-        self._buffer.clear()
+        if self._limit > 1:  # the sink failed
+            self.lost += len(self._buffer)
+            self._buffer.clear()
+            self._limit = 1
         if self.lost:
             _log.error("steelyard: %d spans of %r are lost: they could not be written", self.lost, self._lane)
 
@@ -252,7 +276,9 @@ class Steps:
         return self._number
 
     def _full(self) -> None:
-        if self._lock.acquire(blocking=False):  # else somebody is writing
+        while len(self._buffer) >= self._limit:
+            if not self._lock.acquire(blocking=False):
+                return  # somebody is writing, and looks again
             try:
                 self._write()
             finally:
@@ -407,7 +433,7 @@ class StepScope:
                 where="steps.step",
                 remedy="let it end first; where steps overlap, say which one a phase or call is of (step=17)",
             )
-        before = -1 if steps._number is None else steps._number
+        before = steps._before if steps._number is None else steps._number
         steps._number = before + 1 if self._number is None else self._number
         steps._running = True
         steps._limit = max(steps._limit, steps._waits[True])
@@ -429,6 +455,37 @@ class _Lanes(threading.local):
 
     def __init__(self, lane: str) -> None:
         self.name = f"{lane}/{threading.current_thread().name}"
+
+
+def _strange(what: str, given: object, must: str) -> RefusedError:
+    return RefusedError(f"{what}={given!r} is no {must}", where="steps", remedy=f"give a {must} as {what}")
+
+
+def _whole(what: str, given: object) -> int:
+    """A number that a ledger can hold; NumPy's become ours."""
+    try:
+        number = int(operator.index(given))  # type: ignore[arg-type]  # it is what is asked here
+    except TypeError:
+        raise _strange(what, given, "whole number") from None
+    if not -1 << 63 <= number < 1 << 63:
+        raise _strange(what, given, "whole number of 64 bits")
+    return number
+
+
+def _placed(step: int | None, lane: str | None) -> tuple[int | None, str | None]:
+    if lane is not None and not isinstance(lane, str):
+        raise _strange("lane", lane, "text")
+    return None if step is None else _whole("step", step), lane
+
+
+def _named_by_user(name: object) -> str:
+    if not isinstance(name, str):
+        raise _strange("phase", name, "text")
+    if name in RESERVED:
+        raise RefusedError(
+            f"a phase cannot be called {name!r}", where="steps.phase", remedy="choose another word"
+        )
+    return name
 
 
 _RECORDERS: weakref.WeakSet[Steps] = weakref.WeakSet()

@@ -21,7 +21,10 @@ end before its own to its own: walls add up to the time of the run.
 A step whose `step` was **broken off** on some lane (an exception left it, the recorder was closed in it) is
 left out: it is shorter than it would have been. Its work still covers the rewards of others.
 
+**Work** that began in a step and outlived it on every lane (a generator that nobody closed) ends with it.
+
 None of it means anything if spans are missing, so a timeline is refused unless they account for the time.
+At most 5 % of the steps may have a hole: they are left out, and told.
 The phases of each lane must cover 99 % of each of its steps that were finished. This is asked of lanes that
 record steps, generation or training; one that only serves rewards may wait for work. Calls cover nothing:
 they run beside a lane, and what the lane did meanwhile would not be known.
@@ -42,16 +45,25 @@ from steelyard.errors import RefusedError
 from steelyard.measure import intervals
 from steelyard.measure.calltimes import CallTimes, Tally
 from steelyard.measure.intervals import Covered, Intervals, joined, summed, union
+from steelyard.measure.table import (
+    ACCELERATOR,
+    CALL,
+    GENERATION,
+    NOT_PHASES,
+    QUEUED,
+    REWARD,
+    STEP,
+    TRAINING,
+    Table,
+    hulls,
+)
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints, Steps, blank
 
 COVERAGE: Final = 0.99
 """Share of a step that a lane's phases must cover: an unexplained 1 % is below what a price resolves."""
 
-GENERATION, TRAINING, REWARD = "generation", "training", "reward"
-STEP, CALL, QUEUED = "step", "call", "queued"
-
-ACCELERATOR: Final = (GENERATION, TRAINING)
-NOT_PHASES: Final = (STEP, CALL, QUEUED)
+FEW: Final = 0.05
+"""Share of the steps that may have holes."""
 
 
 class Hole(NamedTuple):
@@ -169,7 +181,7 @@ def timeline(
     ------
     RefusedError
         If there is no span, one ends before it starts, a step was recorded twice, every step was broken off,
-        or time is missing.
+        a phase of `phases` is in no span, or time is missing in more than a few steps.
 
     Examples
     --------
@@ -179,16 +191,70 @@ def timeline(
     >>> found.exposed_s.tolist(), found.wall_s.tolist(), found.tail_ratio.tolist()
     ([30.0], [54.0], [1.0])
     """
-    table = _Table(spans, phases or {})
-    if coverage is not None:
-        _refuse_holes(_holes(table, coverage), coverage)
+    found = watched(spans, calls=calls, phases=phases, coverage=coverage)
+    return found.line if unfinished else found.line.where(found.whole)
+
+
+class Watched(NamedTuple):
+    """A timeline of every step, and which of them cannot be used.
+
+    Parameters
+    ----------
+    line
+        All steps, as far as they went.
+    broken
+        Numbers of the steps that some lane did not finish.
+    holes
+        The time that is missing in others.
+    words
+        Phases that have no meaning.
+    """
+
+    line: Timeline
+    broken: set[int]
+    holes: list[Hole]
+    words: list[str]
+
+    @property
+    def out(self) -> set[int]:
+        """Numbers of the steps to be left out."""
+        return self.broken | {hole.step for hole in self.holes}
+
+    @property
+    def whole(self) -> Bools:
+        """Which steps of the timeline are left.
+
+        Raises
+        ------
+        RefusedError
+            If none is.
+        """
+        kept: Bools = ~np.isin(self.line.step, np.array(sorted(self.out), np.int64))
+        if not kept.any():
+            raise RefusedError(
+                f"no step of {len(self.line)} was finished: each was left by an exception, or its recorder "
+                "was closed",
+                where="timeline",
+                remedy="record at least one step to its end",
+            )
+        return kept
+
+
+def watched(
+    spans: Iterable[Span],
+    *,
+    calls: CallTimes | None = None,
+    phases: Mapping[str, str] | None = None,
+    coverage: float | None = COVERAGE,
+) -> Watched:
+    """What each step took, whether it can be used or not; arguments and errors as of `timeline`."""
+    table = Table(spans, phases or {})
+    found = [] if coverage is None else _holes(table, coverage)
+    finished = len(np.unique(table.step)) - len(table.broken)
+    if coverage is not None and len({hole.step for hole in found}) > FEW * finished:
+        _refuse_holes(found, coverage)
     line = _measured(table, Tally(table.calls(), *([] if calls is None else [calls])))
-    return line if unfinished else _finished(line, table)
-
-
-def broken_off(spans: Iterable[Span]) -> set[int]:
-    """Numbers of the steps that some lane did not finish."""
-    return {span.step for span in spans if span.phase == STEP and span.cut_by is not None}
+    return Watched(line, set(table.broken.tolist()), found, table.meaningless)
 
 
 def holes(
@@ -201,7 +267,7 @@ def holes(
     RefusedError
         If there is no span, one ends before it starts, or a step was recorded twice.
     """
-    return _holes(_Table(spans, phases or {}), coverage)
+    return _holes(Table(spans, phases or {}), coverage)
 
 
 def check_coverage(
@@ -217,87 +283,7 @@ def check_coverage(
     _refuse_holes(holes(spans, phases=phases, coverage=coverage), coverage)
 
 
-class _Table:
-    """Spans in columns, their lanes and phases as numbers."""
-
-    def __init__(self, spans: Iterable[Span], phases: Mapping[str, str]) -> None:
-        columns = list(zip(*spans, strict=True))
-        if not columns:
-            raise RefusedError(
-                "no span was recorded",
-                where="timeline",
-                remedy='record the loop: steps = steelyard.record_steps("run.ledger")',
-            )
-        strange = sorted(set(phases.values()) - {*ACCELERATOR, REWARD})
-        if strange:
-            raise RefusedError(
-                f"a phase cannot mean {strange[0]!r}",
-                where="phases",
-                remedy=f"say {GENERATION!r}, {TRAINING!r} or {REWARD!r}",
-            )
-        self.step: Ints = np.array(columns[0], np.int64)
-        self.lanes = sorted(set(columns[1]))
-        self.lane = _coded(columns[1], self.lanes)
-        self.words = sorted(set(columns[2]))
-        self.phase = _coded(columns[2], self.words)
-        self.start: Floats = np.array(columns[3], float)
-        self.end: Floats = np.array(columns[4], float)
-        cut = np.array([by is not None for by in columns[7]], np.bool_)
-        self._meanings = [phases.get(word, word) for word in self.words]
-        self.broken: Ints = np.unique(self.step[cut & self.means(STEP)])
-        """Numbers of the steps that some lane did not finish."""
-        self._check()
-
-    def means(self, *kinds: str) -> Bools:
-        """Which spans are of one of these kinds."""
-        chosen = np.array([meaning in kinds for meaning in self._meanings])
-        return chosen[self.phase]
-
-    def of(self, kind: str, numbers: Ints) -> Intervals:
-        """When some lane was in such a phase, by step."""
-        chosen = self.means(kind)
-        key = np.searchsorted(numbers, self.step[chosen])
-        return union(Intervals(key, self.start[chosen], self.end[chosen]))
-
-    def calls(self) -> CallTimes:
-        """The calls among the spans."""
-        chosen = self.means(CALL)
-        return CallTimes(self.step[chosen], self.start[chosen], self.end[chosen])
-
-    def _check(self) -> None:
-        wrong = ~(np.isfinite(self.start) & np.isfinite(self.end) & (self.start <= self.end))
-        if wrong.any():
-            one = int(np.flatnonzero(wrong)[0])
-            raise RefusedError(
-                f"{self.words[self.phase[one]]!r} goes from {self.start[one]!r} to {self.end[one]!r}",
-                where=f"step {self.step[one]} of {self.lanes[self.lane[one]]!r}",
-                remedy="leave it out, or give it the times at which it began and ended",
-            )
-        whole = self.means(STEP)
-        places, times = np.unique(np.stack([self.step[whole], self.lane[whole]]), axis=1, return_counts=True)
-        if (times > 1).any():
-            step, lane = places[:, np.argmax(times)]
-            raise RefusedError(
-                f"recorded {times.max()} times",
-                where=f"step {step} of {self.lanes[lane]!r}",
-                remedy="give each run a ledger, and each of its processes a lane, of its own",
-            )
-
-
-def _coded(words: Sequence[str], known: Sequence[str]) -> Ints:
-    number = {word: at for at, word in enumerate(known)}
-    return np.fromiter(map(number.__getitem__, words), np.int64, len(words))
-
-
-def _hulls(key: Ints, start: Floats, end: Floats, keys: int) -> tuple[Floats, Floats]:
-    """First start and last end of each key; infinite where there is none."""
-    first, last = np.full(keys, np.inf), np.full(keys, -np.inf)
-    np.minimum.at(first, key, start)
-    np.maximum.at(last, key, end)
-    return first, last
-
-
-def _measured(table: _Table, tally: Tally) -> Timeline:
+def _measured(table: Table, tally: Tally) -> Timeline:
     """Every step, finished or not."""
     numbers = np.unique(np.concatenate([table.step, tally.steps]))
     generation, training = table.of(GENERATION, numbers), table.of(TRAINING, numbers)
@@ -336,13 +322,13 @@ class _Walls(NamedTuple):
     wall_s: Floats
 
 
-def _walls(numbers: Ints, table: _Table, tally: Tally, whole: Bools) -> _Walls:
+def _walls(numbers: Ints, table: Table, tally: Tally, whole: Bools) -> _Walls:
     """How long each step was; `whole` are those that recorded all halves of their work."""
     key = np.concatenate([np.searchsorted(numbers, table.step), np.searchsorted(numbers, tally.steps)])
     start, end = np.concatenate([table.start, tally.start]), np.concatenate([table.end, tally.end])
-    first, last = _hulls(key, start, end, len(numbers))
+    first, last = hulls(key, start, end, len(numbers))
     steps = np.flatnonzero(table.means(STEP))
-    begun, ended = _hulls(key[steps], start[steps], end[steps], len(numbers))
+    begun, ended = hulls(key[steps], start[steps], end[steps], len(numbers))
     told = np.isfinite(begun)
     start, end = np.where(told, begun, first), np.where(told, ended, last)
     known = np.flatnonzero(told | whole)
@@ -365,20 +351,6 @@ def _other(walls: _Walls, known: Intervals) -> Floats:
     return np.where(np.isnan(walls.wall_s), np.nan, np.maximum(left, 0.0))
 
 
-def _finished(line: Timeline, table: _Table) -> Timeline:
-    """Without the steps that were broken off."""
-    if not len(table.broken):
-        return line
-    finished = ~np.isin(line.step, table.broken)
-    if not finished.any():
-        raise RefusedError(
-            f"no step of {len(line)} was finished: each was left by an exception, or its recorder was closed",
-            where="timeline",
-            remedy="record at least one step to its end",
-        )
-    return line.where(finished)
-
-
 def _all(given: Intervals) -> Intervals:
     """The same, whatever their keys."""
     return given._replace(key=np.zeros_like(given.key))
@@ -394,7 +366,7 @@ def _exposed(reward: Intervals, work: Intervals, keys: int) -> Floats:
     return np.where(_told(reward, keys), waited, np.nan)
 
 
-def _queued(numbers: Ints, table: _Table, tally: Tally) -> Floats:
+def _queued(numbers: Ints, table: Table, tally: Tally) -> Floats:
     """Seconds that calls waited for their turn."""
     given = tally.spread(tally.queued_s, numbers, 0.0)
     chosen = table.means(QUEUED)
@@ -415,10 +387,10 @@ def _lengths(given: Intervals, keys: int) -> Floats:
     return np.where(_told(given, keys), given.lengths(keys), np.nan)
 
 
-def _holes(table: _Table, coverage: float) -> list[Hole]:
+def _holes(table: Table, coverage: float) -> list[Hole]:
     pairs, key = np.unique(table.step * len(table.lanes) + table.lane, return_inverse=True)
     is_step, is_phase = table.means(STEP), ~table.means(*NOT_PHASES)
-    first, last = _hulls(key[is_phase], table.start[is_phase], table.end[is_phase], len(pairs))
+    first, last = hulls(key[is_phase], table.start[is_phase], table.end[is_phase], len(pairs))
     first[key[is_step]], last[key[is_step]] = table.start[is_step], table.end[is_step]
     asked = np.zeros(len(pairs), bool)
     asked[key[is_step | table.means(*ACCELERATOR)]] = True

@@ -217,7 +217,7 @@ class _Pricing:
         both = known & np.isfinite(step)
         if both.any():
             told["step"] = self._said(mean(step[both]), "s")
-            other = np.maximum(step - busy - wait, 0.0)[both & np.isfinite(busy)]
+            other = (step - busy - wait)[both & np.isfinite(busy)]
             if other.sum() > OTHER * step[both].sum():
                 told["other"] = self._said(mean(other), "s")
             told["idle"] = self._said(ratio(wait[both], step[both]), "share")
@@ -388,8 +388,9 @@ def _drawn(curve: Survival) -> Curve:
 
 def _counted(observed: Observed) -> str:
     steps = observed.seen_steps
-    counted = f"{len(observed.calls):,} calls, {len(observed.rows):,} rollouts"
-    return f"n = {steps:,} step{'s' * (steps != 1)} ({counted})"
+    sizes = {"call": len(observed.calls), "rollout": len(observed.rows)}
+    counted = ", ".join(f"{size:,} {word}{'s' * (size != 1)}" for word, size in sizes.items() if size)
+    return f"n = {steps:,} step{'s' * (steps != 1)}" + (f" ({counted})" if counted else "")
 
 
 def _median(sizes: np.ndarray[Any, Any]) -> float:

@@ -5,7 +5,7 @@
 | `bootstrap` | all that a step has in common: correlation, contention | steps are exchangeable |
 | `draw` | measured times, of one step if told so; rate, correlation | prompts of a step are independent |
 | `trained_on_arrival` | measured arrivals of groups | one accelerator, first in, first trained on |
-| `served` | measured times, and when chains were ready | like places, first ready, first served |
+| `served` | measured times, and when chains were ready | like places, served in the order told |
 
 Chance comes in as a numpy `Generator`, so the same one gives the same numbers. Where work grows with the
 number of calls and not with that of steps, `evenly` picks steps, and whoever calls it says how many.
@@ -162,24 +162,27 @@ def trained_on_arrival(arrivals_s: Floats, training_s: Floats, step: Ints, steps
     return latest(arrival + after - beyond, of, steps)
 
 
-def served(ready_s: Floats, service_s: Floats, places: int) -> Floats:
-    """When each chain of one step ends if `places` serve them, first ready, first served.
+def served(ready_s: Floats, service_s: Floats, places: int, *, order: Ints | None = None) -> Floats:
+    """When each chain of one step ends if `places` serve them, each by the first place that is free.
 
     Parameters
     ----------
     ready_s, service_s
         Per chain, shape `(c,)`.
     places
-        How many are served at once; at least 1.
+        How many are served at once; less than one place serves as one does.
+    order
+        The chains in the order in which they are served; first ready, first served, if not told.
 
     Examples
     --------
     >>> served(np.zeros(3), np.array([4.0, 1.0, 2.0]), 2).tolist()
     [4.0, 1.0, 3.0]
     """
+    places = max(places, 1)
     if places >= len(ready_s):
         return ready_s + service_s
-    order = np.argsort(ready_s, kind="stable")
+    order = np.argsort(ready_s, kind="stable") if order is None else order
     free = [-np.inf] * places
     heapify(free)
     ends = []

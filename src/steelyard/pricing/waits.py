@@ -11,7 +11,8 @@ the whole rollout. A step waits for the latest end of its chains.
 | else | after its queues and service times, added up | all chains ready at once |
 
 A remedy shortens calls; `Waits.less` says by how much each step would wait less, with everything else where
-it was. Places that become free sooner are not handed on: what a remedy saves is, if anything, too low.
+it was. Places that become free sooner are not handed on, so it is for steps in which no call waited for
+another one; where they did, `remedies.ground` serves the step again.
 """
 
 from __future__ import annotations

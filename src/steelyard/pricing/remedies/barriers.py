@@ -4,6 +4,10 @@ Scoring group by group saves nothing by itself: the step still ends with its las
 that no longer waits for it: the backward of the groups that are in. A smaller batch is hit less often, and
 fewer completions pay for each barrier; a larger one does the opposite. Both are told per as many completions
 as a step has now. The size of a group changes no barrier of a batch.
+
+Where calls wait for one another (`remedies.ground`), a batch of another size is served in the same places, so
+half of the calls take about half as long: every other group of a step is served again on its own, and two
+steps that follow one another are served again as one.
 """
 
 from __future__ import annotations
@@ -131,13 +135,35 @@ def half(ground: Ground) -> Remedy:
         mine = size == among
         chance[mine] = (_latest_of(among, among // 2) + _latest_of(among, among - among // 2))[rank[mine]]
     halves = np.where(count > 1, total(chance * end, step, len(count)), np.nan)
+    saving = np.maximum(ground.waits.wait_s - ground.covered_s, 0.0) - halves
+    turn = ground.in_turn
+    if turn.any():
+        saving = np.where(ground.looked_at, np.where(turn, _halves_served(ground), saving), np.nan)
+    how = "every other group apart" if turn.any() else "every way to halve a step's groups"
     return ground.remedy(
         "batch",
         title,
-        np.maximum(ground.waits.wait_s - ground.covered_s, 0.0) - halves,
+        saving,
         costs="a second barrier for as many completions; busy time, if half a batch needs more than half",
-        rests_on="every way to halve a step's groups; busy time linear in the batch, which flatters a half",
+        rests_on=f"{how}; busy time linear in the batch, which flatters a half{ground.served_words}",
     )
+
+
+def _halves_served(ground: Ground) -> Floats:
+    """What each step whose calls wait for one another saves as two batches, every other group in each."""
+    told, covered, saving = ground.waits, ground.covered_s, np.full(len(ground.sizes), np.nan)
+    group, seats = told.told(ground.observed.calls.group), ground.seats or 1
+    group = np.where(group == MISSING, -1 - np.arange(len(group)), group)
+    for step in np.flatnonzero(ground.in_turn & ground.looked_at).tolist():
+        line = ground.lines[step]
+        _, first, which = np.unique(group[line], return_index=True, return_inverse=True)
+        if len(first) < 2:
+            continue
+        odd = (np.argsort(np.argsort(first)) % 2 == 1)[which]  # by which of a group began first
+        ends = [ground.end_s(part, told.length_s, seats) for part in (line[odd], line[~odd])]
+        whole, one, other = np.maximum(np.array([ground.again_s[step], *ends]) - covered[step], 0.0)
+        saving[step] = whole - one - other
+    return saving
 
 
 def double(ground: Ground) -> Remedy:
@@ -150,11 +176,28 @@ def double(ground: Ground) -> Remedy:
     Ann. Math. Stat. 40, 2076), so that the interval is the jackknife's.
     """
     title = f"double the batch to {2 * ground.batch:g} (per {ground.batch:g} completions)"
-    known = np.flatnonzero(np.isfinite(ground.wait_s))
+    turn = bool(ground.in_turn.any())
+    known = np.flatnonzero(np.isfinite(ground.again_s if turn else ground.wait_s))
     count = len(known)
     if count < 3:
         return refused("batch", title, f"needs three steps with a measured wait, and there are {count}")
-    waited = ground.wait_s[known]
+    saving = np.full(len(ground.wait_s), np.nan)
+    saving[known] = _joined_served(ground, known) if turn else _joined(ground.wait_s[known])
+    how = "each step joined with the next" if turn else "any two measured steps joined"
+    return ground.remedy(
+        "batch",
+        title,
+        saving,
+        costs="half as many updates for as many completions; "
+        + ("memory for twice as many" if turn else "places and memory for twice as many"),
+        rests_on=f"{how}; busy time linear in the batch{ground.served_words}",
+        capped=False,
+    )
+
+
+def _joined(waited: Floats) -> Floats:
+    """What doubling saves, pseudo-values of all pairs of steps: `min(a, b) / 2`."""
+    count = len(waited)
     order = np.argsort(waited, kind="stable")
     ranked = waited[order]
     below = np.cumsum(ranked) - ranked  # the least of it and of any shorter step, added up
@@ -162,16 +205,25 @@ def double(ground: Ground) -> Remedy:
     least[order] = below + ranked * np.arange(count - 1, -1, -1)
     value = float(least.sum() / (count * (count - 1))) / 2
     without = (least.sum() - 2 * least) / ((count - 1) * (count - 2)) / 2
-    saving = np.full(len(ground.wait_s), np.nan)
-    saving[known] = pseudo(value, without)
-    return ground.remedy(
-        "batch",
-        title,
-        saving,
-        costs="half as many updates for as many completions; places and memory for twice as many",
-        rests_on="any two measured steps joined; busy time linear in the batch",
-        capped=False,
-    )
+    return pseudo(value, without)
+
+
+def _joined_served(ground: Ground, steps: Ints) -> Floats:
+    """What doubling saves where calls wait for one another: values of which the mean and its interval are.
+
+    Each step is joined with the next one, the last with the first. A step's value is that of the two pairs it
+    is in, less the mean: twice its part in a pair, as in a jackknife. The neighbour's part is in it, too, so
+    the interval is too wide rather than too narrow.
+    """
+    told, seats, pairs = ground.waits, ground.seats or 1, np.zeros(len(steps))
+    for number, (one, other) in enumerate(zip(steps.tolist(), np.roll(steps, -1).tolist(), strict=True)):
+        line = np.concatenate([ground.lines[one], ground.lines[other]])
+        line = line[np.argsort(ground.began_s[line], kind="stable")]
+        covered = ground.covered_s[[one, other]]
+        apart = np.maximum(ground.again_s[[one, other]] - covered, 0.0).sum()
+        joined = max(ground.end_s(line, told.length_s, seats) - float(covered.mean()), 0.0)
+        pairs[number] = (apart - joined) / 2
+    return np.asarray(pairs + np.roll(pairs, 1) - pairs.mean())
 
 
 def _barriers(ground: Ground) -> tuple[Floats, Ints]:

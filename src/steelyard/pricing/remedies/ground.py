@@ -4,6 +4,19 @@ A saving is a difference within each step: its wait, told from its own calls, le
 applied to the same calls. Whatever the calls of a step share (contention, a prompt that hangs) is on both
 sides, so the mean over steps has an interval whose unit is the step. Where a recorder saw the wait itself, no
 step saves more than that: what generation covers costs nothing, and sparing it saves nothing.
+
+Calls wait for one another where there are fewer places than calls: in a loop over completions, which is one
+place, or in a pool. A second less in any of them is then passed on to all that follow, so such a step is
+*served again*, with the remedy and without it, in the order in which its calls began, each as soon as it could
+be asked for and a place is free (list scheduling, Graham 1966):
+
+| what is known of a call | it could be asked for |
+|---|---|
+| its queue | when it was ready |
+| when it began | then, or once nothing covers the step's rewards any more, whatever is sooner |
+
+So a call is taken to have waited its turn from the step's first start on, or from where generation ended that
+went on beside it. Of a long run an even selection of steps is served again (`LOOKED_AT`).
 """
 
 from __future__ import annotations
@@ -14,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from steelyard.clock import Seconds
+from steelyard.clock import Seconds, in_words
 from steelyard.durations import MIN_STEPS, Interval, mean
 from steelyard.errors import RefusedError
 from steelyard.pricing.money import HOUR_S, scaled
@@ -29,6 +42,12 @@ LOOKED_AT: Final = 200_000
 NEVER_STARTED: Final = "never_started"
 LOST: Final = "lost"
 """Causes that can be the attempt's, and not the completion's; a candidate may be what kills its process."""
+
+QUEUED_S: Final = 1e-3
+"""A call that waited longer for its turn was in a queue."""
+
+SPREAD: Final = 0.05
+"""Of the limit: calls that were cut further apart were not cut at one constant."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +125,26 @@ class Ground:
 
     @cached_property
     def limit_s(self) -> Seconds | None:
-        """Where calls are cut: as the source says, else the longest call that was cut."""
+        """Where calls are cut: as the source says, else the median of those that were; one may have hung on."""
         if self.observed.limit_s is not None:
             return self.observed.limit_s
         cut = self.service_s[self.hit]
-        return float(cut.max()) if len(cut) else None
+        return float(np.median(cut)) if len(cut) else None
+
+    @cached_property
+    def seen_to_s(self) -> Seconds | None:
+        """The longest that a limit left a call, beyond which nothing was seen: as the source says, else seen."""
+        if self.observed.limit_s is not None or not self.hit.any():
+            return self.observed.limit_s
+        return float(self.service_s[self.hit].max())
+
+    @property
+    def limit_words(self) -> str:
+        """The limit for people: `30 s`; `about 60 ms` where nobody told it and cuts are spread."""
+        limit = self.limit_s or 0.0
+        cut = self.service_s[self.hit] if self.observed.limit_s is None else np.zeros(0)
+        spread = len(cut) and float(np.ptp(cut)) > SPREAD * limit
+        return f"about {in_words(limit)}" if spread else in_words(limit)
 
     @cached_property
     def hit(self) -> Bools:
@@ -158,13 +192,75 @@ class Ground:
         return np.where(np.isfinite(ready), ready.round(6), 0.0)  # rounding must not decide who is first
 
     @cached_property
-    def served_again(self) -> Ints:
-        """Steps whose calls can be served again: an even selection of those of which it is known enough."""
-        told = self.waits
-        known = np.flatnonzero(told.timed if self.places is None else ~np.isnan(told.wait_s))
-        return known[evenly(self.sizes[known], LOOKED_AT)]
+    def began_s(self) -> Floats:
+        """Per chain: when it began, from its step's first moment on; 0 where nobody saw that."""
+        calls, told = self.observed.calls, self.waits
+        timed = told.timed[calls.step] & np.isfinite(calls.service_s)
+        began = -latest(np.where(timed, -calls.began_s, -np.inf), told.chain, len(told.step)).round(6)
+        return np.where(np.isfinite(began), began - self._first_s, 0.0)
 
-    def ends_s(self, length_s: Floats, places: int) -> Floats:
+    @cached_property
+    def asked_s(self) -> Floats:
+        """Per chain: when it could be asked for, from its step's first moment on; see the module."""
+        calls, told = self.observed.calls, self.waits
+        unseen = np.isnan(calls.queued_s) & np.isfinite(calls.service_s) & told.timed[calls.step]
+        queued = total(unseen, told.chain, len(told.step)) == 0
+        ready = self.ready_s - self._first_s
+        return (
+            ready if queued.all() else np.where(queued, ready, np.minimum(ready, self.covered_s[told.step]))
+        )
+
+    @cached_property
+    def _first_s(self) -> Floats:
+        """Per chain: when the first of its step was ready."""
+        step = self.waits.step
+        return -latest(-self.ready_s, step, len(self.sizes))[step]
+
+    @cached_property
+    def in_turn(self) -> Bools:
+        """Per step: whether its calls waited for one another: fewer places than chains, and a queue.
+
+        Of places that were told, nobody need have seen the queue.
+        """
+        told, seats, steps = self.waits, self.seats, len(self.sizes)
+        if seats is None:
+            return np.zeros(steps, bool)
+        few = told.timed & (np.bincount(told.step, minlength=steps) > seats)
+        if self.places is not None or not few.any():
+            return few
+        return few & (np.nan_to_num(latest(self.began_s - self.asked_s, told.step, steps)) > QUEUED_S)
+
+    @cached_property
+    def looked_at(self) -> Bools:
+        """Per step: whether it is looked at call by call: an even selection of those with a wait."""
+        known = np.flatnonzero(~np.isnan(self.waits.wait_s))
+        found = np.zeros(len(self.sizes), bool)
+        found[known[evenly(self.sizes[known], LOOKED_AT)]] = True
+        return found
+
+    @cached_property
+    def served_again(self) -> Ints:
+        """Steps whose calls can be served again: of those looked at, the ones of which enough is known."""
+        known = self.looked_at & self.waits.timed if self.places is None else self.looked_at
+        return np.flatnonzero(known)
+
+    @cached_property
+    def lines(self) -> dict[int, Ints]:
+        """The chains of each step that can be served again, in the order in which they began."""
+        told, kept = self.waits, self.served_again
+        take = np.zeros(len(self.sizes), bool)
+        take[kept] = True
+        mine = np.flatnonzero(take[told.step])
+        mine = mine[np.lexsort((self.began_s[mine], told.step[mine]))]
+        ends = np.flatnonzero(np.diff(told.step[mine])) + 1
+        return dict(zip(kept.tolist(), np.split(mine, ends), strict=True)) if len(mine) else {}
+
+    def end_s(self, line: Ints, length_s: Floats, places: int) -> Seconds:
+        """When the last of these chains ends if they are served in this order, in so many places."""
+        order = np.arange(len(line))
+        return float(served(self.asked_s[line], length_s[line], places, order=order).max())
+
+    def ends_s(self, length_s: Floats, places: int, steps: Ints | None = None) -> Floats:
         """When each step's last chain ends if chains of such lengths are served again, in so many places.
 
         Parameters
@@ -173,25 +269,79 @@ class Ground:
             Per chain, shape `(c,)`.
         places
             How many are served at once.
+        steps
+            Which of those that can be `served_again`; all if not told.
 
         Returns
         -------
         ndarray
-            Shape `(s,)`, on a clock of each step's own; `nan` of a step that is not `served_again`.
+            Shape `(s,)`, from each step's first moment on; `nan` of a step that is not served again.
         """
-        step, kept = self.waits.step, self.served_again
-        order = np.argsort(step, kind="stable")
-        first, last = (np.searchsorted(step[order], kept, side) for side in ("left", "right"))
         ends = np.full(len(self.sizes), np.nan)
-        for one, begin, end in zip(kept, first, last, strict=True):
-            mine = order[begin:end]
-            ends[one] = served(self.ready_s[mine], length_s[mine], places).max()
+        for one in (self.served_again if steps is None else steps).tolist():
+            ends[one] = self.end_s(self.lines[one], length_s, places)
         return ends
+
+    @cached_property
+    def again_s(self) -> Floats:
+        """Per step: its wait if it is served again as it was; `nan` of a step that is not."""
+        seats = self.seats
+        return np.full(len(self.sizes), np.nan) if seats is None else self.ends_s(self.waits.length_s, seats)
+
+    def saved(self, spared_s: Floats, served_s: Floats | None = None) -> Floats:
+        """Seconds by which each step waits less if every call is shorter by `spared_s`, shape `(n,)`.
+
+        Parameters
+        ----------
+        spared_s
+            Per call; negative where it gets longer.
+        served_s
+            Per call: how much of that is service, and no queue; all of it if not told. A queue is not spared
+            where calls are served again: it is what comes out.
+
+        Returns
+        -------
+        ndarray
+            Shape `(s,)`; `nan` where nothing was measured, or the step was not looked at.
+        """
+        found = self.waits.less(spared_s)
+        if not self.in_turn.any():
+            return found
+        told = self.waits
+        less = total(spared_s if served_s is None else served_s, told.chain, len(told.step))
+        changed = np.zeros(len(self.sizes), bool)
+        changed[told.step[less != 0]] = True
+        again = np.flatnonzero(self.in_turn & self.looked_at & changed)
+        found[self.in_turn] = 0.0
+        if len(again):
+            found[again] = (self.again_s - self.ends_s(told.length_s - less, self.seats or 1, again))[again]
+        return np.where(self.looked_at, found, np.nan)
+
+    @cached_property
+    def served_words(self) -> str:
+        """What a saving rests on where calls waited for one another; nothing where none did."""
+        turn = self.in_turn
+        if not turn.any():
+            return ""
+        calls, seats = self.observed.calls, self.seats or 1
+        seen = "in flight" if self.places is None else "told"
+        unseen = np.isnan(calls.queued_s) & np.isfinite(calls.service_s) & turn[calls.step]
+        return (
+            f"; calls wait for one another, so {share(int((turn & self.looked_at).sum()), len(turn), 'steps')} "
+            f"are served again, in the order in which they began, in {seats:,} place{'s' * (seats > 1)} ({seen})"
+        ) + (
+            ": no queue was measured, so each call is taken to be asked for at its step's first start, or when "
+            "generation ends"
+            if unseen.any()
+            else ""
+        )
 
     @property
     def seats(self) -> int | None:
         """How many calls can be served at once: as told, else the most in flight; `None` if unknown."""
-        return self.seen_in_flight if self.places is None else self.places
+        if self.places is not None or self.seen_in_flight is None:
+            return self.places
+        return max(self.seen_in_flight, 1)  # of calls that took no time, none was seen in flight
 
     @cached_property
     def seen_in_flight(self) -> int | None:

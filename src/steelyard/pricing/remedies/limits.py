@@ -15,7 +15,7 @@ import numpy as np
 
 from steelyard.clock import Seconds, in_words
 from steelyard.pricing.observed import Bools, Floats
-from steelyard.pricing.remedies.ground import Ground, refused, share
+from steelyard.pricing.remedies.ground import QUEUED_S, Ground, refused, share
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import latest, or_zero, total
 
@@ -25,15 +25,13 @@ ACCEPTED: Final = 0.005
 ROUND: Final = tuple(m * 10.0**e for e in range(-2, 5) for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
 """Limits that people would write down."""
 
-QUEUED_S: Final = 1e-3
-"""A call that waited longer for its turn was in a queue."""
-
 LEAST_S: Final = 2.0
 QUANTILE: Final = 0.99
 QUANTILE_TIMES: Final = 1.5
 NEEDED: Final = 30
 WINDOW: Final = 4_096
-"""The rule of a deadline as `scheduling` applies it (`falsekills.rule`, `deadlines.WINDOW`)."""
+"""The rule of a deadline as `scheduling` applies it (`falsekills.rule`, `deadlines.WINDOW`): a test holds them
+equal."""
 
 
 def candidate(ground: Ground) -> Seconds | None:
@@ -41,7 +39,7 @@ def candidate(ground: Ground) -> Seconds | None:
 
     Where no call is known to pass, of those that finished.
     """
-    calls, good = ground.observed.calls, _good(ground)
+    calls, good = ground.observed.calls, _good(ground) & np.isfinite(ground.observed.calls.service_s)
     needed = 0.0
     for part in range(len(ground.observed.parts)):
         times = ground.service_s[good & (calls.part == part)]
@@ -56,29 +54,37 @@ def timeout(ground: Ground, timeout_s: Seconds | None = None) -> Remedy:
 
     A longer one is refused, with bounds.
     """
-    limit, asked = ground.limit_s, timeout_s
-    timeout_s = candidate(ground) if timeout_s is None else timeout_s
-    now = "set a timeout" if limit is None else f"lower the timeout from {in_words(limit)}"
+    limit = ground.limit_s
+    now = "set a timeout" if limit is None else f"lower the timeout from {ground.limit_words}"
     if timeout_s is None:
-        return refused("timeout", now, "no call finished, so nobody knows how long a right one takes")
-    if limit is not None and timeout_s >= limit:
-        if asked is None:
-            return refused(
-                "timeout",
-                now,
-                f"no lower round constant cuts less than {ACCEPTED:.1%} of the calls that pass",
-            )
-        return _longer(ground, limit, timeout_s)
+        timeout_s = candidate(ground)
+        if timeout_s is None or (limit is not None and timeout_s >= limit):
+            return refused("timeout", now, _none(ground))
+    if ground.seen_to_s is not None and timeout_s >= ground.seen_to_s:
+        return _longer(ground, ground.seen_to_s, timeout_s)
+    if limit is not None and timeout_s >= limit:  # some were cut there, and some later
+        now = f"change the timeout from {ground.limit_words}"
     good, who = _good(ground), _who(ground)
     newly = int((good & (ground.service_s > timeout_s)).sum())
     return ground.remedy(
         "timeout",
         f"{now} to {in_words(timeout_s)}" if limit is not None else f"{now} of {in_words(timeout_s)}",
-        ground.waits.less(np.maximum(ground.service_s - timeout_s, 0.0)),
+        ground.saved(np.maximum(ground.service_s - timeout_s, 0.0)),
         costs=f"cuts {share(newly, int(good.sum()), who)}",
         rests_on="each measured call, cut at the new constant; nothing is cut there and then tried again"
-        + _shorter(ground, timeout_s),
+        + _shorter(ground, timeout_s)
+        + ground.served_words,
     )
+
+
+def _none(ground: Ground) -> str:
+    """Why no constant can be proposed."""
+    good = _good(ground) & np.isfinite(ground.observed.calls.service_s)
+    if not good.any():
+        return "no call finished, so nobody knows how long a right one takes"
+    if not ground.service_s[good].any():
+        return f"the {int(good.sum()):,} {_who(ground)} took 0 s: their clock tells nothing"
+    return f"no lower round constant cuts less than {ACCEPTED:.1%} of the {_who(ground)}"
 
 
 def _shorter(ground: Ground, timeout_s: Seconds) -> str:
@@ -87,7 +93,7 @@ def _shorter(ground: Ground, timeout_s: Seconds) -> str:
     if not cut.any():
         return ""
     ends = dict.fromkeys(in_words(float(pick(ground.service_s[cut]))) for pick in (np.min, np.max))
-    more = -ground.waits.less(np.where(cut, ground.service_s - timeout_s, 0.0))
+    more = -ground.saved(np.where(cut, ground.service_s - timeout_s, 0.0))
     return (
         f"; {share(int(cut.sum()), int(ground.hit.sum()), 'calls that were cut')} were cut sooner, after "
         f"{' to '.join(ends)}, and keep that limit: what they would take with the new one is not identified "
@@ -120,16 +126,21 @@ def adaptive(ground: Ground) -> Remedy:
         return refused(
             "adaptive", title, f"no step has {NEEDED} passing calls of a part in the steps before it"
         )
+    limit = ground.limit_s
+    if limit is not None and limit <= LEAST_S and not cut.any():
+        why = f"calls are cut at {ground.limit_words}, and no deadline of it is below {in_words(LEAST_S)}"
+        return refused("adaptive", title, f"{why}: it can save nothing")
     newly, passing = int((cut & calls.passed).sum()), int(calls.passed.sum())
     return ground.remedy(
         "adaptive",
         title,
-        ground.waits.less(spared),
+        ground.saved(spared),
         costs=f"cuts {share(newly, passing, 'passing calls')}",
         rests_on=f"deadlines of {in_words(learnt.min())} to {in_words(learnt.max())}, each from earlier "
         "steps only, in "
         + ("CPU seconds, taken to be spent evenly over a call" if by_cpu else "seconds of service time")
-        + _kept(ground, sooner),
+        + _kept(ground, sooner)
+        + ground.served_words,
     )
 
 
@@ -156,7 +167,7 @@ def _deadlines(ground: Ground, mine: Bools, taken: Floats) -> Floats:
 
 def _longer(ground: Ground, limit: Seconds, timeout_s: Seconds) -> Remedy:
     """What a longer constant would change is not identified; bounds are."""
-    title = f"raise the timeout from {in_words(limit)} to {in_words(timeout_s)}"
+    title = f"raise the timeout from {ground.limit_words} to {in_words(timeout_s)}"
     if not ground.hit.any():
         return ground.remedy(
             "timeout",
@@ -192,7 +203,8 @@ def bounds(ground: Ground, timeout_s: Seconds) -> tuple[Floats, Floats, str]:
     dropped = np.where(later, ground.service_s, 0.0)
     how = "; or pass where they were cut, and are not tried again" if later.any() else ""
     queue = or_zero(calls.queued_s)
-    if ground.seats is None or not (len(ground.served_again) and (ground.places or (queue > QUEUED_S).any())):
+    queues = ground.places is not None or (queue > QUEUED_S).any() or ground.in_turn.any()
+    if ground.seats is None or not (len(ground.served_again) and queues):
         unseen = ground.seats is None and not np.isfinite(calls.queued_s).all()
         how += "; where nobody waits for a place" if unseen else ""
         return -told.less(np.where(later, ground.service_s + queue, 0.0)), -told.less(-longer), how

@@ -20,11 +20,11 @@ def pool(ground: Ground) -> Remedy:
     return ground.remedy(
         "pool",
         title,
-        ground.waits.less(spared),
+        ground.saved(spared),
         costs=f"{'places' if seats is None else f'{seats:,} places'} held all the time"
         + ("" if price is None else f", ${price:,.2f} per hour"),
         rests_on=f"the measured spawn of {int(measured.sum()):,} of {len(spawn):,} calls "
-        f"({in_words(float(np.nanmean(spawn)))} in the mean), taken off each",
+        f"({in_words(float(np.nanmean(spawn)))} in the mean), taken off each{ground.served_words}",
     )
 
 
@@ -46,6 +46,7 @@ def workers(ground: Ground) -> Remedy:
         np.maximum(before - after, 0.0),
         costs=f"{now:,} more places" + ("" if price is None else f", up to ${price:,.2f} per hour more"),
         rests_on=f"measured service times of {len(kept):,} of {len(ground.sizes):,} steps, served again in "
-        "the order in which they were ready"
-        + ("" if told.timed.all() else " (all at once, if nobody saw that)"),
+        "the order in which they began"
+        + ("" if told.timed.all() else " (all at once, if nobody saw that)")
+        + ground.served_words,
     )

@@ -13,6 +13,13 @@ jackknife's of the whole statistic over steps.
 
 A hedge spares rollouts on their own, each with the chance `c`, and their step only when all `k` are spared:
 `D c^k`.
+
+Where calls wait for one another (`remedies.ground`), a step that is spared one hit of several waits less, too,
+and neither formula holds. There the hits that are left are drawn, and the step is served again without the
+others. Of rollouts with a hit the share `w = p' / p` is left; those of one prompt go or stay together with the
+chance `a`, so that pairs of hits of one prompt become as rare as at the lower rate:
+
+    w a + w^2 (1 - a) = P2(p') / P2(p),   P2(p) = p^2 + rho p (1 - p)
 """
 
 from __future__ import annotations
@@ -25,13 +32,25 @@ from numpy.typing import ArrayLike
 from steelyard.durations import none_hit
 from steelyard.pricing import barrier
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints
-from steelyard.pricing.remedies.ground import LOST, NEVER_STARTED, Ground, percent, pseudo, refused, share
+from steelyard.pricing.remedies.ground import (
+    LOOKED_AT,
+    LOST,
+    NEVER_STARTED,
+    Ground,
+    percent,
+    pseudo,
+    refused,
+    share,
+)
 from steelyard.pricing.simulate import in_flight_at
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import numbered, or_zero, total
 
 KNEE: Final = 0.92
 """Above the rate at which this share of steps is hit, shaving buys nothing (2 % at 128 completions)."""
+
+DRAWN: Final = 16
+"""How often the hits that are left are drawn: at most, and at least once; a long run is many draws itself."""
 
 HALF: Final = 0.5
 """A target below the knee is the rate at which this share of steps is hit."""
@@ -94,7 +113,9 @@ class Tail:
         self.group = max(1, round(float(np.median(size))))
         self.rollouts = float(np.median(of_step[of_step > 0]))
         body = np.where(ground.hit, ground.body_s[calls.step], ground.service_s)
-        saved = np.minimum(told.less(np.maximum(ground.service_s - body, 0.0)), ground.wait_s)
+        self._spared = np.maximum(ground.service_s - body, 0.0)
+        self._rollout, self._prompt = rollout[told.chain], prompt[rollout[told.chain]]
+        saved = np.minimum(ground.saved(self._spared), ground.wait_s)
         self.known = np.isfinite(saved)
         columns = (
             saved,
@@ -124,10 +145,26 @@ class Tail:
 
         A rate that is told stays as it is where the present one is taken without one of the steps.
         """
+        if self.ground.in_turn.any():
+            return self._drawn_s(to)
         without = _Sums(*(all_ - one for all_, one in zip(self.whole, self.of_step, strict=True)))
         found = np.full(len(self.known), np.nan)
         found[self.known] = pseudo(float(self._saving(self.whole, to)), self._saving(without, to))
         return found
+
+    def _drawn_s(self, to: float | None) -> Floats:
+        """As `saving_s`, where calls wait for one another: the hits that are left are drawn."""
+        p, rho = float(self.whole.rate), float(self.whole.rho)
+        now = float(self.whole.cut / self.whole.calls)
+        left = HALF if to is None else to / now
+        pairs, fewer = (rate**2 + rho * rate * (1 - rate) for rate in (p, p * left))
+        together = (fewer / pairs - left**2) / (left - left**2) if left > 0 else 0.0
+        saving = drawn(self.ground, self._spared, self._rollout, 1 - left, (self._prompt, together))
+        saving = np.minimum(saving, self.ground.wait_s)
+        if to is not None:  # what is left stays as it is: a step with more hits than others has more to save
+            more = (self.of_step.cut / now - self.of_step.calls) / self.of_step.calls.mean()
+            saving[self.known] += np.nanmean(saving) * left / (1 - left) * more
+        return saving
 
     def _saving(self, sums: _Sums, to: float | None) -> Floats:
         share = 0.5 if to is None else _over(to, _over(sums.cut, sums.calls))
@@ -154,11 +191,15 @@ def tail(ground: Ground, rate: float | None = None, *, of: Tail | None = None) -
         "tail",
         title,
         of.saving_s(rate),
-        costs=f"mending what hangs; above the knee ({percent(of.knee(KNEE))} of rollouts) it buys next to "
-        "nothing",
+        costs="mending what hangs"
+        + (
+            ""
+            if ground.in_turn.any()
+            else f"; above the knee ({percent(of.knee(KNEE))} of rollouts) it buys next to nothing"
+        ),
         rests_on="fewer rollouts that are cut, correlated within a prompt as they are now "
         f"({float(of.whole.rho):.2f}); each that is spared takes as long as its step's longest call that "
-        "finished",
+        f"finished{ground.served_words}",
         capped=False,
     )
 
@@ -201,7 +242,8 @@ def hedge(ground: Ground) -> Remedy:
             f"; {full:,} more were longer in a queue for places: more places cure that, no hedge"
             if full
             else ""
-        ),
+        )
+        + ground.served_words,
     )
 
 
@@ -240,10 +282,59 @@ def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float) -> Floats:
     late = ground.service_s[at] + or_zero(ground.observed.calls.queued_s[at])
     spared = np.zeros(len(cut))
     spared[at] = np.maximum(late - ground.body_s[of], 0.0)
+    if ground.in_turn.any():
+        service = np.zeros(len(cut))
+        service[at] = np.maximum(ground.service_s[at] - ground.body_s[of], 0.0)
+        return drawn(ground, spared, unit, chance, served_s=service)
     pairs, count = numbered(unit[at])
     step = np.zeros(count, np.int64)
     step[pairs] = of
     return np.asarray(ground.waits.less(spared) * chance ** np.bincount(step, minlength=steps))
+
+
+def drawn(
+    ground: Ground,
+    spared_s: Floats,
+    unit: Ints,
+    chance: float,
+    together: tuple[Ints, float] | None = None,
+    *,
+    served_s: Floats | None = None,
+) -> Floats:
+    """What each step saves in the mean if units of calls are spared by chance, drawn anew `DRAWN` times.
+
+    Parameters
+    ----------
+    ground
+        The run.
+    spared_s, served_s
+        Per call: what is spared with its unit, as in `Ground.saved`.
+    unit
+        Per call: what is spared as a whole.
+    chance
+        Of each unit.
+    together
+        Per call: its prompt; and the chance that the units of a prompt share one draw.
+    """
+    calls = ground.observed.calls
+    at = np.flatnonzero((spared_s > 0) & ground.looked_at[calls.step])
+    if not len(at):
+        return ground.saved(np.zeros(len(spared_s)))
+    rng = np.random.default_rng(0)  # the same run has the same price
+    units, count = numbered(unit[at])
+    prompts, groups = numbered(at if together is None else together[0][at])
+    share_one = 0.0 if together is None else together[1]
+    served = spared_s if served_s is None else served_s
+    hit = np.unique(calls.step[at])
+    times = int(np.clip(LOOKED_AT // max(int(ground.sizes[hit].sum()), 1), 1, DRAWN))
+    found = np.zeros(len(ground.sizes))
+    for _ in range(times):
+        alone, common, shared = rng.random(count), rng.random(groups), rng.random(groups) < share_one
+        gone = at[np.where(shared[prompts], common[prompts], alone[units]) < chance]
+        one, of_it = np.zeros(len(spared_s)), np.zeros(len(spared_s))
+        one[gone], of_it[gone] = spared_s[gone], served[gone]
+        found += ground.saved(one, of_it)
+    return found / times
 
 
 def _of_known(keys: Ints) -> tuple[Ints, int]:
