@@ -33,6 +33,7 @@ PUBLIC = [
     "__version__",
     "builtin",
     "load_recipe",
+    "price_file",
     "record_steps",
     "reward",
     "score_file",

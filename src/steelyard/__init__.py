@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from steelyard.outcome import Scored as Scored
     from steelyard.outcome import ScoredGroup as ScoredGroup
     from steelyard.outcome import Unscored as Unscored
+    from steelyard.priced import price_file as price_file
     from steelyard.recording import record_steps as record_steps
     from steelyard.rewards import Recipe as Recipe
     from steelyard.rewards import builtin as builtin
@@ -58,6 +59,7 @@ _HOMES = {
     "Unscored": "outcome",
     "builtin": "rewards",
     "load_recipe": "rewards",
+    "price_file": "priced",
     "record_steps": "recording",
     "reward": "rewards",
     "score_file": "scoring",

@@ -9,24 +9,36 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
+import orjson
+
 from steelyard.clock import Seconds, Span
 from steelyard.errors import RefusedError
 from steelyard.files.foreign import Read, read_foreign
+from steelyard.files.parquet import MAGIC, arrow
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.observed import observed
-from steelyard.ledger.spans import recorders_of, sessions, spans
-from steelyard.measure.joined import joined, latest, of_spans
+from steelyard.ledger.spans import clocks_of, recorders_of, sessions, spans
+from steelyard.measure.joined import joined, latest, left_out, of_spans, without_clock
 from steelyard.pricing.money import Prices
+from steelyard.pricing.observed import Observed
 from steelyard.pricing.price import price_observed
+from steelyard.pricing.suspicious import marked, of_observed
 from steelyard.pricing.values import Price
 from steelyard.scoring import ledger_of
 
 _SQLITE: Final = b"SQLite format 3\0"
+_GZIP: Final = b"\x1f\x8b"
+_OURS: Final = frozenset({"verdict", "parts"})
+"""Columns of the files that `score` writes, and nobody else."""
+_LONGEST: Final = 1 << 26
+_RECORD: Final = "record the loop (docs/recording.md)"
 
 
 class Reading(TypedDict, total=False):
@@ -55,7 +67,7 @@ class Reading(TypedDict, total=False):
 
 
 _LEDGERS: Final = ("run", "phases")
-_OTHERS: Final = ("group_size", "rewards", "weights", "skip")
+_OTHERS: Final = ("group_size", "rewards", "weights", "split", "skip")
 
 
 def price_file(
@@ -124,13 +136,10 @@ def read_run(path: str | Path, **reading: Unpack[Reading]) -> Read:
         If there is no such file, nobody reads it, or `reading` says what means nothing for it.
     """
     file = Path(path)
-    if not file.exists():
-        raise RefusedError("there is no such file", where=str(path), remedy="check the path")
     ledger = _ledger(file)
-    foreign = _OTHERS if ledger is not None else _LEDGERS
-    for name in foreign:
+    for name in _LEDGERS if ledger is None else _OTHERS:
         if reading.get(name):
-            says = "a ledger says it" if ledger is not None else "it is for ledgers"
+            says = "it is for ledgers" if ledger is None else "a ledger says it"
             raise RefusedError(says, where=name, remedy="leave it out")
     if ledger is None:
         return read_foreign(
@@ -139,30 +148,51 @@ def read_run(path: str | Path, **reading: Unpack[Reading]) -> Read:
             rewards=reading.get("rewards", ()),
             weights=reading.get("weights", ()),
             limit_s=reading.get("limit_s"),
-            split=reading.get("split", "train"),
+            split=reading.get("split") or "train",
             skip=reading.get("skip", False),
         )
     with Ledger(ledger, write=False) as record:
-        run = chosen(record, reading.get("run"))
-        mine = recorded(record, run)
-        phases = reading.get("phases", {})
-        if run is None:
-            found = of_spans(mine, source=ledger.name, phases=phases)
-        else:
-            found = observed(record, run)
-            found = joined(found, mine, phases=phases) if mine else found
+        found = _of_ledger(record, reading.get("run"), reading.get("phases", {}))
     limit_s = reading.get("limit_s")
-    return Read(found if limit_s is None else replace(found, limit_s=limit_s), [])
+    found = found if limit_s is None else marked(found, limit_s)
+    return Read(found, of_observed(found))
 
 
-def chosen(ledger: Ledger, number: int | None = None) -> Run | None:
-    """The run of that number, else the last one; none of a recorded loop.
+def recorded_spans(path: str | Path, *, run: int | None = None) -> list[Span]:
+    """What was recorded of a run, in the order of starts: what `measure.trace.write_trace` takes.
 
     Raises
     ------
     RefusedError
-        If the ledger holds no such run, or nothing at all.
+        If there is no such ledger or run, or nothing was recorded of it.
     """
+    ledger = _ledger(Path(path))
+    if ledger is None:
+        raise RefusedError("it is no ledger, so nothing was recorded in it", where=str(path), remedy=_RECORD)
+    with Ledger(ledger, write=False) as record:
+        mine, _, _ = _recorded(record, _chosen(record, run))
+    _refuse_no_spans(ledger, mine, str(path))
+    return sorted(mine, key=lambda span: span.start)
+
+
+def _of_ledger(ledger: Ledger, number: int | None, phases: Mapping[str, str]) -> Observed:
+    run = _chosen(ledger, number)
+    mine, writers, notes = _recorded(ledger, run)
+    if phases:
+        _refuse_no_spans(ledger.path, mine, "phases")
+    if run is None:
+        found = of_spans(mine, source=ledger.path.name, phases=phases)
+    else:
+        found = observed(ledger, run)
+        if mine:
+            machines = clocks_of(ledger, run, writers)
+            found = without_clock(found, machines) if machines else found
+            found = joined(found, mine, phases=phases)
+    return replace(found, lacks=[*found.lacks, *notes])
+
+
+def _chosen(ledger: Ledger, number: int | None) -> Run | None:
+    """The run of that number, else the last one; none of a recorded loop."""
     runs = ledger.runs()
     if number is not None:
         found = next((run for run in runs if run.number == number), None)
@@ -181,14 +211,8 @@ def chosen(ledger: Ledger, number: int | None = None) -> Run | None:
     return runs[-1] if runs else None
 
 
-def recorded(ledger: Ledger, run: Run | None) -> list[Span]:
-    """What was recorded while a run was scored; of a loop without a run, all.
-
-    Raises
-    ------
-    RefusedError
-        If several machines recorded it, or several starts of one: their clocks have no common zero.
-    """
+def _recorded(ledger: Ledger, run: Run | None) -> tuple[list[Span], set[int], list[str]]:
+    """What was recorded of a run (of a loop without one, all), by which sessions; what was left out."""
     found = list(spans(ledger))
     if run is not None and len(ledger.runs()) > 1:
         own = recorders_of(ledger, run)
@@ -202,15 +226,44 @@ def recorded(ledger: Ledger, run: Run | None) -> list[Span]:
             where=str(ledger.path),
             remedy="record each machine, and each start of it, in a ledger of its own",
         )
-    return latest(found)
+    mine = latest(found)
+    return mine, writers, left_out(found, mine)
 
 
-def _ledger(file: Path) -> Path | None:
+def _refuse_no_spans(ledger: Path, mine: Sequence[Span], where: str) -> None:
+    if not mine:
+        raise RefusedError(f"{ledger.name} has no recorded span of this run", where=where, remedy=_RECORD)
+
+
+def _ledger(path: Path) -> Path | None:
     """The ledger that it is, or that lies beside a scored file; none of what others wrote."""
-    if file.is_dir():
+    if not path.exists():
+        raise RefusedError("there is no such file", where=str(path), remedy="check the path")
+    if path.is_dir():
         return None
-    beside = ledger_of(file)
-    if file.suffix != ".ledger" and beside.exists():
-        return beside
-    with file.open("rb") as begin:
-        return file if begin.read(len(_SQLITE)) == _SQLITE else None
+    if not path.is_file():
+        raise RefusedError(
+            "it is neither a file nor a folder", where=str(path), remedy="write what it gives to a file first"
+        )
+    with path.open("rb") as file:
+        begin = file.read(len(_SQLITE))
+    if begin == _SQLITE:
+        return path
+    beside = ledger_of(path)
+    return beside if beside.exists() and _columns(path, begin) >= _OURS else None
+
+
+def _columns(path: Path, begin: bytes) -> set[str]:
+    """What the columns of a table, or the fields of the first row of a file, are called."""
+    if begin.startswith(MAGIC):
+        parquet = arrow(str(path))[1]
+        try:
+            return set(parquet.read_schema(path).names)
+        except (OSError, ValueError):  # the reader of it says so
+            return set()
+    try:
+        with gzip.open(path) if begin.startswith(_GZIP) else path.open("rb") as file:
+            row = orjson.loads(file.readline(_LONGEST))
+    except (OSError, EOFError, ValueError, zlib.error):
+        return set()
+    return set(row) if isinstance(row, dict) else set()

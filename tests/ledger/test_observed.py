@@ -2,21 +2,26 @@
 
 import asyncio
 import contextlib
+import gzip
+import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from steelyard import Group, Part, Recipe, Rollout, Runtime, reward
-from steelyard.cli.sources import Asked, read
+from steelyard import Group, Part, Recipe, Rollout, Runtime, record_steps, reward
 from steelyard.clock import Clocks, Span
 from steelyard.errors import RefusedError
 from steelyard.ledger import Ledger
+from steelyard.ledger import spans as spans_of_ledger
 from steelyard.ledger.observed import observed
 from steelyard.ledger.spans import SpanLog, recorders_of, sessions, spans
 from steelyard.outcome import Attempt, End, Score, Scored, Unscored
+from steelyard.priced import read_run, recorded_spans
 from steelyard.pricing.observed import ABSTAINED, MISSING, SCORED, UNSCORED
 from user_rewards import decorated
 
@@ -244,10 +249,6 @@ def a_run(ledger, path, name, *, at, hole=False, began=True):
     return run
 
 
-def asked(number):
-    return Asked(number, None, None, [], [], "", {}, False, None)
-
-
 def test_a_run_gets_the_steps_that_were_recorded_while_it_was_scored(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger(path) as ledger:
@@ -255,11 +256,11 @@ def test_a_run_gets_the_steps_that_were_recorded_while_it_was_scored(tmp_path):
         recorders = [recorders_of(ledger, run) for run in runs]
         assert [len(one) for one in recorders] == [1, 1]
         assert recorders[0].isdisjoint(recorders[1])
-    first = read(path, asked(1)).observed
+    first = read_run(path, run=1).observed
     assert first.steps.training_s.tolist() == [4.0, 4.0]
     assert first.steps.exposed_s.tolist() == [1.0, 1.0]
     with pytest.raises(RefusedError, match="no phase for 2"):  # its own hole, and nobody else's
-        read(path, asked(2))
+        read_run(path, run=2)
 
 
 def test_a_run_beside_which_nothing_was_recorded_gets_no_steps_of_others(tmp_path):
@@ -267,20 +268,20 @@ def test_a_run_beside_which_nothing_was_recorded_gets_no_steps_of_others(tmp_pat
     with Ledger(path) as ledger:
         written(ledger)
         a_run(ledger, path, "two", at=2_000.0)
-    assert np.isnan(read(path, asked(1)).observed.steps.generation_s).all()
-    assert read(path, asked(2)).observed.steps.generation_s.tolist() == [4.0, 4.0]
+    assert np.isnan(read_run(path, run=1).observed.steps.generation_s).all()
+    assert read_run(path, run=2).observed.steps.generation_s.tolist() == [4.0, 4.0]
 
 
 def test_where_no_call_tells_its_start_two_runs_cannot_share_what_was_recorded(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger(path) as ledger:
         a_run(ledger, path, "one", at=1_000.0, began=False)
-    assert read(path, asked(None)).observed.steps.generation_s.tolist() == [4.0, 4.0]  # whose else
+    assert read_run(path, run=None).observed.steps.generation_s.tolist() == [4.0, 4.0]  # whose else
     with Ledger(path) as ledger:
         a_run(ledger, path, "two", at=2_000.0)
     with pytest.raises(RefusedError, match=r"no call of run 1 tells when it began[\s\S]*of its own"):
-        read(path, asked(1))
-    assert read(path, asked(2)).observed.steps.generation_s.tolist() == [4.0, 4.0]
+        read_run(path, run=1)
+    assert read_run(path, run=2).observed.steps.generation_s.tolist() == [4.0, 4.0]
 
 
 def test_spans_of_another_clock_are_of_no_run(tmp_path):
@@ -336,3 +337,215 @@ def test_a_file_that_is_no_ledger_takes_no_spans(tmp_path):
     path.write_text("not a database, and long enough to be looked at as one" * 40)
     with pytest.raises(RefusedError, match=r"x\.ledger"):
         SpanLog(path)
+
+
+# --- several sessions, odd values, a file that is busy
+
+
+def steps_of(path):
+    with Ledger(path, write=False) as ledger:
+        return [(span.lane, span.step) for _, span in spans(ledger) if span.phase == "step"]
+
+
+def do(path, count, *, lane="main", first=None):
+    with record_steps(path, lane=lane) as steps:
+        for at in range(count):
+            with steps.step(None if first is None else first + at), steps.phase("generation"):
+                pass
+
+
+def test_runs_that_are_recorded_one_after_the_other_count_on(tmp_path):
+    path = tmp_path / "x.ledger"
+    for count in (3, 2, 1):
+        do(path, count)
+    assert steps_of(path) == [("main", step) for step in range(6)]
+    do(path, 1, first=17)
+    do(path, 1)
+    assert steps_of(path)[-2:] == [("main", 17), ("main", 18)]
+    do(path, 1, lane="other")
+    assert steps_of(path)[-1] == ("other", 0)
+
+
+def test_ranks_of_one_run_count_alike_and_count_on_together_though_one_was_behind(tmp_path):
+    path = tmp_path / "x.ledger"
+    ranks = ["rank 0", "rank 1"]
+    with contextlib.ExitStack() as stack:
+        both = []
+        for lane in ranks:  # the second opens when the first has done a step
+            steps = stack.enter_context(record_steps(path, lane=lane))
+            both.append(steps)
+            with steps.step():
+                pass
+        with both[0].step():
+            pass
+        with both[1].phase("reward"):
+            pass
+    do(path, 1, lane="rank 0")
+    do(path, 1, lane="rank 1")
+    assert steps_of(path) == [("rank 0", 0), ("rank 1", 0), ("rank 0", 1), ("rank 0", 2), ("rank 1", 2)]
+
+
+def written_down(path, numbers, *, at=0.0):
+    """Steps of a session, a second each."""
+    log = SpanLog(path)
+    for second, number in enumerate(numbers):
+        times = at + second, at + second + 1
+        log.append([Span(number, "main", phase, *times) for phase in ("generation", "step")])
+
+
+def test_what_a_resumed_run_did_again_is_left_out_and_said_to_be(tmp_path):
+    path = tmp_path / "x.ledger"
+    written_down(path, [0, 1, 2])
+    written_down(path, [2, 3, 4], at=100.0)
+    found = read_run(path, run=None).observed
+    assert list(found.steps.labels) == ["0", "1", "2", "3", "4"]
+    assert "2 spans are left out: later sessions did their steps again" in found.lacks
+
+
+def test_spans_go_to_the_ledger_that_was_named_wherever_the_loop_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = SpanLog(Path("x.ledger"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    log.append([Span(0, "main", "step", 0.0, 1.0)])
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert steps_of(tmp_path / "x.ledger") == [("main", 0)]
+
+
+GOOD = Span(0, "main", "step", 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"member": [1]},
+        {"group": 2**70},
+        {"step": "seven"},
+        {"step": None},
+        {"phase": None},
+        {"lane": b"ab"},
+        {"end": float("nan")},
+        {"value": "one"},
+        {"cut_by": 3},
+    ],
+)
+def test_a_span_that_no_ledger_can_hold_is_left_out_alone_and_told_once(tmp_path, caplog, change):
+    log = SpanLog(tmp_path / "x.ledger")
+    odd = GOOD._replace(**change)
+    log.append([GOOD, odd, odd, GOOD._replace(step=1)])
+    log.append([odd])
+    assert steps_of(log.path) == [("main", 0), ("main", 1)]
+    assert log.refused == 3
+    (told,) = caplog.messages
+    assert "a span cannot be written" in told
+
+
+def test_numbers_and_words_of_others_are_written_as_ours(tmp_path):
+    log = SpanLog(tmp_path / "x.ledger")
+    one = np.float32(1)
+    log.append([Span(np.int64(3), "main", "\ud800", one, np.float64(2), np.int64(4), np.uint8(5), None, one)])
+    with Ledger(log.path, write=False) as ledger:
+        assert [span for _, span in spans(ledger)] == [Span(3, "main", "\\ud800", 1.0, 2.0, 4, 5, None, 1.0)]
+
+
+def test_a_locked_ledger_is_waited_for_once_and_then_shortly_until_it_can_be_written(tmp_path, monkeypatch):
+    waits = []
+    path = tmp_path / "x.ledger"
+    opening = spans_of_ledger.open_database
+
+    def noting(path, *, write, wait_s=30.0):
+        waits.append(wait_s)
+        return opening(path, write=write, wait_s=min(wait_s, 0.01))
+
+    log = SpanLog(path)
+    monkeypatch.setattr(spans_of_ledger, "open_database", noting)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            with pytest.raises(OSError, match="locked"):
+                log.append([GOOD])
+        other.execute("ROLLBACK")
+    log.append([GOOD])
+    log.append([GOOD])
+    assert waits == [30.0, 1.0, 1.0, 30.0]
+
+
+def test_a_recorder_that_had_to_wait_leaves_the_ledger_to_others_for_as_long(tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(spans_of_ledger.time, "sleep", pauses.append)
+    log = SpanLog(tmp_path / "x.ledger")
+    with contextlib.closing(
+        sqlite3.connect(log.path, isolation_level=None, check_same_thread=False)
+    ) as other:
+        other.execute("BEGIN IMMEDIATE")
+        free = threading.Timer(0.2, other.execute, ["ROLLBACK"])
+        free.start()
+        log.append([GOOD])
+        free.join()
+    assert len(pauses) == 1
+    assert 0.1 < pauses[0] <= 1.0
+
+
+def test_whoever_writes_a_ledger_waits_half_a_minute_for_recorders(tmp_path):
+    with Ledger(tmp_path / "x.ledger") as ledger:
+        assert ledger.query("PRAGMA busy_timeout").fetchone() == (30_000,)
+
+
+# --- what is read
+
+
+def test_a_run_on_another_clock_is_joined_by_name_alone_and_says_so(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger(path) as ledger:
+        a_run(ledger, path, "one", at=1_000.0)
+    assert np.isfinite(read_run(path, run=None).observed.calls.began_s).all()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE sessions SET boot = 'another' WHERE run IS NULL")
+    found = read_run(path, run=None).observed
+    assert np.isnan(found.calls.began_s).all()
+    assert found.steps.training_s.tolist() == [4.0, 4.0]
+    assert any("clocks of different machines" in one for one in found.lacks)
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(RefusedError, match="neither a file nor a folder"):
+            read_run(path, run=None)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_ledger_beside_a_file_is_read_for_it_only_if_the_file_is_a_scored_one(tmp_path, suffix):
+    path = tmp_path / f"rows.jsonl{suffix}"
+    with Ledger(tmp_path / f"{path.name}.ledger") as ledger:
+        a_run(ledger, ledger.path, "one", at=1_000.0)
+    opened = gzip.open if suffix else open
+    for row, ours in (
+        (b'{"verdict": "scored", "parts": {}}', True),
+        (b'{"prompt": "x"}', False),
+        (b"", False),
+    ):
+        with opened(path, "wb") as file:
+            file.write(row + b"\n")
+        if ours:
+            assert len(read_run(path, run=None).observed.steps) == 2
+        else:
+            with pytest.raises(RefusedError, match=path.name):
+                read_run(path)
+
+
+def test_spans_of_a_run_come_in_the_order_of_their_starts(tmp_path):
+    path = tmp_path / "x.ledger"
+    written_down(path, [1, 0])
+    starts = [span.start for span in recorded_spans(path)]
+    assert starts == sorted(starts)
+    with Ledger(tmp_path / "y.ledger") as ledger:
+        written(ledger)
+    with pytest.raises(RefusedError, match="no recorded span"):
+        recorded_spans(tmp_path / "y.ledger")
+
+
+def test_a_phase_that_no_span_has_is_refused_by_its_name(tmp_path):
+    written_down(tmp_path / "x.ledger", [0])
+    with pytest.raises(RefusedError, match=r"^phases: no span has the phase 'generat'"):
+        read_run(tmp_path / "x.ledger", phases={"generat": "generation"})

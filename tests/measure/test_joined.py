@@ -8,7 +8,7 @@ import pytest
 from planted import planted
 from steelyard.clock import Span
 from steelyard.errors import RefusedError
-from steelyard.measure.joined import BETWEEN, joined, latest, of_spans
+from steelyard.measure.joined import BETWEEN, joined, latest, left_out, of_spans, without_clock
 from steelyard.pricing.observed import MISSING, SCORED, UNSCORED, blank
 
 
@@ -290,3 +290,102 @@ def test_threads_of_one_rank_share_its_numbers():
 def test_unknown_groups_stay_unknown():
     found = of_spans([*loop(1), call(0, 0.0, 2.0, None, None)], source="x")
     assert found.calls.group.tolist() == [MISSING]
+
+
+# Several sessions in one ledger
+
+
+def session(number, spans, *, at=0.0, lane="main"):
+    """Spans of a session that begins at a moment."""
+    return [(number, span._replace(lane=lane, start=span.start + at, end=span.end + at)) for span in spans]
+
+
+def test_a_run_that_is_begun_again_leaves_nothing_of_the_one_before():
+    threads = [call(step, 0.0, 30.0, 0, 0)._replace(lane="main/judge_7") for step in range(6)]
+    first = [*session(1, loop(6)), *((1, one) for one in threads)]
+    again = session(2, loop(4, wait_s=5.0), at=1e4)
+    spans = [*first, *again]
+    kept = latest(spans)
+    assert kept == [span for _, span in again]
+    assert left_out(spans, kept) == ["30 spans are left out: later sessions did their steps again"]
+    assert of_spans(kept, source="x").steps.exposed_s.tolist() == [5.0] * 4
+
+
+def test_a_run_that_is_resumed_keeps_what_it_did_not_do_again():
+    first = session(1, loop(6))
+    second = session(2, loop(2, numbers=[4, 5], wait_s=5.0), at=1e4)
+    third = session(3, loop(1, numbers=[5], wait_s=7.0), at=2e4)
+    found = of_spans(latest([*first, *second, *third]), source="x")
+    assert found.steps.exposed_s.tolist() == [30.0] * 4 + [5.0, 7.0]
+
+
+def test_runs_that_count_on_are_all_there():
+    spans = [*session(1, loop(3)), *session(2, loop(3, numbers=[3, 4, 5]), at=1e4)]
+    assert left_out(spans, latest(spans)) == []
+
+
+def test_a_process_that_is_forked_off_a_run_belongs_to_it():
+    child = [(2, call(step, 0.0, 2.0, 0, 0)._replace(lane="main/17")) for step in range(3)]
+    spans = [*session(1, loop(3)), *child]
+    assert latest(spans) == [span for _, span in spans]
+
+
+def test_another_rank_is_not_left_out_because_this_one_began_again():
+    other = session(1, loop(3), lane="rank 1")
+    spans = [*session(2, loop(3), lane="rank 0"), *other, *session(3, loop(3), at=1e4, lane="rank 0")]
+    assert {span.lane for span in latest(spans)} == {"rank 0", "rank 1"}
+    assert len(latest(spans)) == 24
+
+
+# What is said
+
+
+def test_calls_without_a_reward_are_said_to_vote_for_nothing():
+    calls = [call(0, 0.0, 2.0, 0, member, value=value) for member, value in enumerate([1.0, None, None])]
+    found = of_spans([*loop(1), *calls], source="x")
+    assert found.lacks == [
+        "2 calls have no reward: taken as not voting; if your loop gave them 0, say call.value(0.0)"
+    ]
+    retried = [*calls[:1], call(0, 0.0, 2.0, 0, 1, value=None), call(0, 2.0, 2.0, 0, 1)]
+    assert of_spans([*loop(1), *retried], source="x").lacks == []
+
+
+def test_phases_in_words_of_the_loops_own_are_named_where_they_may_mean_something():
+    words = {"generation": "generate", "training": "update"}
+    own = [span._replace(phase=words.get(span.phase, span.phase)) for span in loop(2)]
+    (told,) = [one for one in of_spans(own, source="x").lacks if "--phase" in one]
+    assert "what the phases 'generate', 'update' mean (--phase generate=generation)" in told
+    meant = {own: word for word, own in words.items()}
+    assert of_spans(own, source="x", phases=meant).steps.busy_s.tolist() == [25.0, 25.0]
+    assert not any("--phase" in one for one in of_spans([*loop(1)], source="x").lacks)
+
+
+def holed(steps, *, without):
+    """Steps of which some do not say what they did for 1 of 55 s."""
+    return [
+        span._replace(end=span.end - 1) if span.phase == "training" and span.step in without else span
+        for span in loop(steps)
+    ]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_step_with_a_hole_is_left_out_with_its_calls_and_its_longest_hole_is_named(beside):
+    spans = holed(20, without=[7])
+    if beside:
+        found = joined(bare(planted(steps=20, batch=8)), spans)
+    else:
+        found = of_spans([*spans, *(call(step, 0.0, 1.0, 0, 0) for step in range(20))], source="x")
+    assert "7" not in found.steps.labels
+    assert len(found.steps) == found.seen_steps == 19
+    (told,) = found.lacks
+    assert told.startswith("1 step in which time is missing: left out, with all calls")
+    assert "1 s of step 7 of 'main', between training and its end" in told
+
+
+def test_a_run_of_another_clock_than_its_spans_is_joined_by_name_alone():
+    run = bare(planted(steps=3, batch=8))
+    found = joined(without_clock(run, ["a", "b"]), loop(3))
+    assert np.isnan(found.calls.began_s).all()
+    assert found.steps.exposed_s.tolist() == [30.0] * 3  # as the phase of rewards tells
+    assert any("clocks of different machines" in one and "(a, b)" in one for one in found.lacks)
+    assert np.isnan(joined(without_clock(run, ["a", "b"]), unphased(3)).steps.exposed_s).all()

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from recorded_run import read
 
@@ -448,3 +449,59 @@ def test_a_thread_of_an_open_call_is_closed_by_another(spans):
     assert [(span.lane, span.cut_by) for span in spans if span.phase == "call"] == [
         ("rank 0/judge", "closed")
     ]
+
+
+def test_steps_count_on_from_where_the_recorder_was_told_to_begin(spans, clock):
+    with Steps(spans.extend, clock=clock, first=60) as steps:
+        for number in (None, 70, None):
+            with steps.step(number):
+                pass
+    assert [span.step for span in spans] == [60, 70, 71]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda steps: steps.phase(None),
+        lambda steps: steps.phase("x", lane=b"ab"),
+        lambda steps: steps.phase("x", step="seven"),
+        lambda steps: steps.call(group="abc"),
+        lambda steps: steps.call(group=1, member=[1]),
+        lambda steps: steps.call(step=1.5),
+        lambda steps: steps.step("seven"),
+        lambda steps: steps.step(2**70),
+        lambda steps: Steps(id, lane=None),
+    ],
+)
+def test_what_no_ledger_can_hold_is_refused_where_it_is_said(steps, make):
+    with pytest.raises(RefusedError, match=r"is no (text|whole number)"):
+        make(steps)
+
+
+def test_numbers_of_numpy_become_ours(steps, spans):
+    with steps.step(np.int64(3)), steps.call(np.int64(5), np.uint8(6), step=np.int32(4)) as call:
+        call.value(np.float32(1))
+    told, _ = sorted(spans, key=lambda span: span.phase)
+    assert (told.step, told.group, told.member, told.value) == (4, 5, 6, 1.0)
+    assert all(type(one) is int for span in spans for one in (span.step, span.group or 0, span.member or 0))
+
+
+def test_what_ends_while_the_close_writes_is_written_too(clock):
+    got, late = [], []
+
+    def slow(spans):
+        got.extend(spans)
+        if late:
+            thread = threading.Thread(target=late.pop())
+            thread.start()
+            thread.join()
+
+    steps = Steps(slow, clock=clock)
+    steps.span("generation", 0, 1, step=0)
+    late.append(lambda: steps.span("reward", 0, 1, step=0))
+    steps.close()
+    assert [span.phase for span in got] == ["generation", "reward"]
+    late.append(lambda: steps.span("weights", 0, 1, step=0))
+    steps.span("training", 0, 1, step=0)
+    assert [span.phase for span in got] == ["generation", "reward", "training", "weights"]
+    assert steps.lost == 0

@@ -315,6 +315,52 @@ def test_a_recorded_loop_accounts_for_its_time():
     assert [(hole.step, hole.start, hole.end) for hole in holes(spans)] == [(0, 12, 42), (1, 12, 42)]
 
 
+def many(steps, *, holes):
+    """Steps of 100 s one after the other, of which some miss 2 s."""
+    return [
+        span
+        for step in range(steps)
+        for at in [100.0 * step]
+        for span in lane(
+            "rank 0",
+            ("step", at, at + 100),
+            ("generation", at, at + (98 if step < holes else 100)),
+            step=step,
+        )
+    ]
+
+
+@pytest.mark.parametrize(("steps", "few"), [(20, 1), (40, 2), (41, 2)])
+def test_a_few_steps_with_holes_are_left_out_and_more_are_refused(steps, few):
+    assert timeline(many(steps, holes=few)).step.tolist() == list(range(few, steps))
+    with pytest.raises(RefusedError, match=f"{few} more steps"):
+        timeline(many(steps, holes=few + 1))
+    with pytest.raises(RefusedError, match="no phase for 2"):
+        check_coverage(many(steps, holes=1))
+
+
+def test_work_that_outlives_its_step_ends_with_it():
+    spans = [
+        *lane("rank 0", ("step", 0, 20), ("generation", 0, 10), ("training", 10, 20), ("generation", 5, 55)),
+        *lane("rank 0", ("step", 20, 60), ("generation", 20, 30), ("reward", 30, 50), step=1),
+        *lane("rank 0", ("training", 50, 60), step=1),
+    ]
+    found = timeline(spans)
+    assert found.generation_s.tolist() == [20, 10]
+    assert found.busy_s.tolist() == [20, 20]
+    assert found.exposed_s[1] == 20  # nobody generated meanwhile
+
+
+def test_work_between_two_steps_is_not_taken_from_the_one_before():
+    found = timeline([*BARRIER, *lane("rank 0", ("generation", 54, 60))])
+    assert found.generation_s.tolist() == [18]
+
+
+def test_a_phase_that_no_span_has_is_refused_with_those_there_are():
+    with pytest.raises(RefusedError, match=r"'generat'\n.*'generation', 'reward', 'training'$"):
+        timeline(BARRIER, phases={"generat": "generation"})
+
+
 # Input
 
 

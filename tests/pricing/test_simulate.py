@@ -158,6 +158,12 @@ def test_calls_are_served_first_ready_first_and_more_places_make_none_later(jobs
         assert ends[one] == pytest.approx(free[place])
 
 
+def test_calls_are_served_in_the_order_told_and_in_one_place_at_least():
+    ready, service = np.zeros(3), np.array([4.0, 1.0, 2.0])
+    assert served(ready, service, 1, order=np.array([2, 0, 1])).tolist() == [6, 7, 2]
+    assert served(ready, service, 0).tolist() == served(ready, service, 1).tolist() == [4, 5, 7]
+
+
 def test_a_call_that_ends_as_another_begins_makes_room_for_it():
     assert in_flight(np.array([0.0, 1.0, 0.5]), np.array([1.0, 2.0, 0.75])) == 2
     assert in_flight(np.zeros(0), np.zeros(0)) == 0

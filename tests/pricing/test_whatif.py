@@ -13,6 +13,7 @@ from steelyard.errors import RefusedError
 from steelyard.pricing import barrier
 from steelyard.pricing.observed import MISSING, Calls, Observed, Rows, Steps, blank
 from steelyard.pricing.price import price_observed
+from steelyard.pricing.remedies import limits
 from steelyard.pricing.remedies.barriers import double, groups, half
 from steelyard.pricing.remedies.ground import Ground
 from steelyard.pricing.remedies.limits import adaptive, bounds, timeout
@@ -21,6 +22,7 @@ from steelyard.pricing.remedies.tails import hedge, tail, tails
 from steelyard.pricing.simulate import served
 from steelyard.pricing.waits import waits
 from steelyard.pricing.whatif import lower_timeout, remedies, shave_tail
+from steelyard.scheduling import deadlines, falsekills
 
 NAMES = {"timeout", "adaptive", "tail", "groups", "batch", "pool", "hedge", "workers", "unscored"}
 
@@ -264,6 +266,208 @@ def test_an_adaptive_deadline_goes_by_cpu_where_it_was_measured():
         "; 1 of 2 calls that were cut (50.00 %) were so before their deadline" in found.rests_on
     )  # the sleeping one
     assert adaptive(Ground(by_hand(*rows[:20]))).refused.startswith("no step has 30 passing calls")
+
+
+def test_why_no_constant_is_proposed_is_told_as_it_is():
+    cut = {"row": 99, "service_s": 30.0, "censored": True, "passed": False}
+    assert "no call finished" in timeout(Ground(by_hand(cut))).refused
+    slow = [{"row": r, "service_s": 90_000.0} for r in range(9)]  # beyond every round constant
+    found = timeout(Ground(by_hand(*slow)))
+    assert found.refused == "no lower round constant cuts less than 0.5% of the passing calls"
+    at_once = [{"row": r, "service_s": 0.0} for r in range(9)]
+    assert "the 9 passing calls took 0 s" in timeout(Ground(by_hand(*at_once, cut))).refused
+    unmeasured = [{"row": r} for r in range(300)]  # no clock of theirs makes the others quick
+    good = [{"row": 400 + r, "service_s": 4.0} for r in range(3)]
+    assert timeout(Ground(by_hand(*unmeasured, *good, cut))).title == "lower the timeout from 30 s to 4 s"
+
+
+def test_one_call_that_hung_on_is_not_the_limit():
+    cut = {"service_s": 0.06, "censored": True, "passed": False}
+    rows = [{**cut, "row": r} for r in range(20)] + [{"row": 50 + r, "service_s": 0.009} for r in range(99)]
+    stuck = {**cut, "row": 200, "service_s": 0.4}
+    ground = Ground(by_hand(*rows, stuck))
+    assert (ground.limit_s, ground.seen_to_s, ground.limit_words) == (0.06, 0.4, "about 60 ms")
+    assert timeout(ground).title == "lower the timeout from about 60 ms to 10 ms"
+    between = lower_timeout(ground, 0.1)
+    assert between.title == "change the timeout from about 60 ms to 0.1 s"
+    assert "20 of 21 calls that were cut (95.24 %) were cut sooner" in between.rests_on
+    assert "nothing was seen beyond 0.4 s" in lower_timeout(ground, 0.5).refused
+    assert Ground(by_hand(*rows)).limit_words == "60 ms"
+    told = Ground(by_hand(*rows, stuck, limit=0.06))
+    assert (told.seen_to_s, told.limit_words) == (0.06, "60 ms")
+
+
+def test_a_deadline_that_can_not_be_below_the_limit_is_refused():
+    rows = [{"step": s, "row": 40 * s + r, "service_s": 0.1} for s in range(3) for r in range(40)]
+    cut = {"step": 2, "row": 999, "service_s": 0.5, "censored": True, "passed": False}
+    assert adaptive(Ground(by_hand(*rows, cut))).refused == (
+        "calls are cut at 0.5 s, and no deadline of it is below 2 s: it can save nothing"
+    )
+    assert saved(adaptive(Ground(by_hand(*rows)))) == 0  # nobody knows of a limit
+    assert saved(adaptive(Ground(by_hand(*rows, {**cut, "service_s": 5.0})))) == pytest.approx(1)
+
+
+def test_the_rule_of_a_deadline_is_the_one_that_is_applied():
+    assert (limits.LEAST_S, limits.QUANTILE, limits.QUANTILE_TIMES, limits.NEEDED, limits.ACCEPTED) == (
+        falsekills.LEAST_S,
+        falsekills.QUANTILE,
+        falsekills.QUANTILE_TIMES,
+        falsekills.NEEDED,
+        falsekills.ACCEPTED,
+    )
+    assert limits.WINDOW == deadlines.WINDOW
+
+
+# --- calls that wait for one another -----------------------------------------------------------------
+
+
+def makespan(service, places):
+    """When the last of these calls ends, each served by the first free place."""
+    free = [0.0] * places
+    for one in service:
+        free[free.index(min(free))] += one
+    return max(free)
+
+
+def in_turn(places, *, batch=64, queue=True, **asked):
+    """A planted run whose calls are all asked for at once and served in so few places."""
+    run = planted(batch=batch, **asked)
+    service = run.calls.service_s.reshape(-1, batch)
+    began = np.array([served(np.zeros(batch), one, places) - one for one in service])
+    waited = (began + service).max(axis=1)
+    calls = replace(
+        run.calls, began_s=began.ravel() + 7, queued_s=began.ravel() if queue else blank(began.size)
+    )
+    steps = replace(run.steps, exposed_s=waited, wall_s=run.steps.busy_s + waited)
+    return replace(run, calls=calls, steps=steps)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    places=st.sampled_from([1, 2, 8, 15]),
+    limit=st.floats(1, 29),
+    queue=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_shorter_limit_is_passed_on_to_the_calls_that_wait(places, limit, queue, seed):
+    run = in_turn(places, batch=16, steps=8, rate=0.1, seed=seed, queue=queue)
+    found = lower_timeout(run, limit)
+    service = run.calls.service_s.reshape(8, 16)
+    true = [makespan(one, places) - makespan(np.minimum(one, limit), places) for one in service]
+    assert saved(found) == pytest.approx(np.mean(true), abs=1e-4)
+    assert f"served again in the order in which they began, in {places} place" in found.rests_on
+    assert ("no queue was measured" in found.rests_on) is not queue
+
+
+def test_a_loop_over_completions_gains_by_limits_and_places_and_by_no_other_batch():
+    run = in_turn(1, batch=16, group=4, rate=0.05, queue=False)
+    found = {one.title.split(" to ")[0].split(" (")[0]: one for one in remedies(run)}
+    service = run.calls.service_s.reshape(40, 16)
+    assert saved(found["lower the timeout from 30 s"]) == pytest.approx(
+        np.maximum(service - 5, 0).sum(axis=1).mean()
+    )
+    assert saved(found["double the batch"]) == pytest.approx(0, abs=1e-6)
+    assert saved(found["halve the batch"]) == pytest.approx(0, abs=1e-6)
+    two = [one.sum() - makespan(one, 2) for one in service]
+    assert saved(found["serve twice as many calls at once: 2 instead of 1"]) == pytest.approx(np.mean(two))
+    hits = (service == 30).sum(axis=1)
+    spared = (hits * 30 - hits * np.ma.masked_equal(service, 30).mean(axis=1).filled(0)).mean()
+    assert saved(tail(Ground(run))) == pytest.approx(spared / 2, rel=0.1)  # of every other one
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+@pytest.mark.parametrize("places", [1, 8])
+def test_a_lower_rate_of_hits_and_other_batches_save_in_turn_what_such_runs_show(places, rho):
+    asked = {"rate": 0.02, "rho": rho, "group": 4, "sigma": 0.1}
+
+    def waited(batch=64, **more):
+        return in_turn(places, batch=batch, **asked | more).steps.exposed_s
+
+    ground = Ground(in_turn(places, steps=1_000, **asked))
+    now = ground.wait_s.mean()
+    for found, then in (
+        (tail(ground), waited(steps=1_000, rate=0.01, seed=1)),
+        (tail(ground, 0.004), waited(steps=1_000, rate=0.004, seed=2)),
+        (half(ground), 2 * waited(batch=32, steps=2_000, seed=3)),
+        (double(ground), waited(batch=128, steps=500, seed=4) / 2),
+    ):
+        error = np.hypot((found.saves.high - found.saves.low) / 4, then.std() / len(then) ** 0.5)
+        assert saved(found) == pytest.approx(now - then.mean(), abs=4 * error + 0.1), found.title
+    assert "knee" not in tail(ground).costs
+    assert "the mean of its step's calls that finished" in tail(ground).rests_on
+
+
+def test_more_places_than_calls_change_no_remedy():
+    run = planted(rate=0.01, rho=0.3, contention=0.3)
+    seen = replace(run, calls=replace(run.calls, began_s=np.full(len(run.calls), 3.0)))
+    assert not Ground(seen).in_turn.any()
+    told, again = ({one.title: one for one in remedies(of)} for of in (run, seen))
+    for title, one in told.items():
+        if one.name != "workers":
+            for name in ("value", "low", "high") if one.saves else ():
+                known = getattr(one.saves, name)
+                assert getattr(again[title].saves, name) == pytest.approx(known, abs=1e-9), title
+            assert again[title].refused == one.refused
+            assert again[title].rests_on == one.rests_on
+
+
+def test_calls_that_come_while_generation_goes_on_do_not_wait_for_one_another():
+    rows = [
+        {"step": s, "row": 8 * s + i, "began_s": 10.0 * i, "service_s": 9.0 if i == 3 else 2.0}
+        for s in range(3)
+        for i in range(8)
+    ]
+    streamed = Ground(by_hand(*rows, exposed=[2.0] * 3, generation=70.0))
+    assert not streamed.in_turn.any()
+    assert saved(lower_timeout(streamed, 5)) == 0
+    loop = Ground(by_hand(*rows, exposed=[72.0] * 3))  # nothing else went on: it could have been asked for
+    assert loop.in_turn.all()
+    assert saved(lower_timeout(loop, 5)) == pytest.approx(4)
+    seen = [{**row, "queued_s": 0.0} for row in rows]
+    assert not Ground(by_hand(*seen)).in_turn.any()  # ready when it began
+
+
+def test_places_that_are_told_are_those_that_calls_wait_for_but_no_fewer_than_were_at_work():
+    run = in_turn(4, batch=16, rate=0.1)
+    assert Ground(run, places=6).places_again == 6
+    assert Ground(run, places=2).places_again == 4
+    assert not Ground(run, places=16).in_turn.any()
+
+
+def test_a_warm_pool_a_hedge_and_a_deadline_are_passed_on_to_the_calls_that_wait():
+    run = in_turn(1, batch=16, steps=40, rate=0.05)
+    spawn = Ground(replace(run, calls=replace(run.calls, spawn_s=np.full(640, 0.5))))
+    assert saved(pool(spawn)) == pytest.approx(16 * 0.5)
+    expected, service = [], run.calls.service_s.reshape(40, 16)
+    for step in range(40):
+        before = np.sort(run.calls.service_s[run.calls.passed & (run.calls.step < step)])
+        learnt = len(before) >= 30
+        deadline = max(2.0, 1.5 * before[int(np.ceil(0.99 * len(before))) - 1]) if learnt else np.inf
+        expected.append(np.maximum(service[step] - deadline, 0).sum())
+    assert saved(adaptive(Ground(run))) == pytest.approx(np.mean(expected))
+    late = Ground(replace(run, calls=replace(run.calls, spawn_s=np.where(run.calls.censored, 29.0, 0.2))))
+    hits = run.calls.censored.reshape(40, 16).sum(axis=1).mean()
+    mean = run.calls.service_s[~run.calls.censored].mean()
+    rate = run.calls.censored.mean()
+    assert saved(hedge(late)) == pytest.approx(hits * (30 - mean) * (1 - rate), rel=0.02)
+
+
+def test_of_a_long_run_whose_calls_wait_some_steps_are_served_again_and_every_remedy_says_so():
+    found = remedies(in_turn(8, batch=128, steps=2_000, rate=0.01))
+    for one in found:
+        if one.saves and one.name != "groups":
+            assert one.saves.basis.startswith("n = 1,562 steps (199,936 calls)"), one.title
+            if one.name != "workers":
+                assert "1,562 of 2,000 steps (78.10 %) are served again" in one.rests_on
+
+
+def test_calls_that_took_no_time_are_served_in_one_place():
+    rows = [
+        {"step": s, "row": 4 * s + i, "service_s": 0.0, "began_s": 1.0} for s in range(3) for i in range(4)
+    ]
+    ground = Ground(by_hand(*rows))
+    assert (ground.seen_in_flight, ground.seats) == (0, 1)
+    assert all(one.saves.value == 0 for one in remedies(ground.observed) if one.saves)
 
 
 # --- tails -------------------------------------------------------------------------------------------

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from steelyard.pricing.values import Price
 
 _ALONE = ("median", "batch", "rho", "pass_rate", "attempts", "infrastructure", "spawn")
+_OPTIONS = {
+    "group_size": "--group",
+    "rewards": "--function",
+    "weights": "--weight",
+    "limit_s": "--limit",
+    "split": "--split",
+    "skip": "--skip",
+    "run": "--run",
+    "phases": "--phase",
+    "timeout_s": "--timeout",
+    "rate": "--rate",
+}
 _OF_SOURCES = ("run", "limit", "weight", "function", "split", "phase", "trace", "places", "skip")
 _NEEDED = ("timeout", "median", "rate", "batch", "group")
 
@@ -171,6 +183,8 @@ def price(
     if trace is not None:
         refuse_output(trace, "--trace", given.files("trace"))
     found = _of_numbers(given) if source is None else _of_source(source, given)
+    if trace is not None and source is not None:
+        _write_trace(source, trace, run)
     if report is not None:
         from steelyard.report.page import write_page
 
@@ -311,35 +325,47 @@ def _of_numbers(given: Given) -> Price:
 
 
 def _of_source(source: Path, given: Given) -> Price:
-    from steelyard.cli.sources import Asked, read
-    from steelyard.pricing.price import price_observed
+    from steelyard.priced import price_file
 
     given.refuse(_ALONE, "it is for numbers alone, and a SOURCE is named")
-    found = read(
-        source,
-        Asked(
+    try:
+        return price_file(
+            source,
+            busy_s=given.busy,
+            generation_s=given.generation,
+            training_s=given.training,
+            prices=given.prices,
+            places=given.places,
+            timeout_s=given.timeout,
+            rate=given.rate,
             run=given.run,
-            group=given.group,
-            limit_s=given.limit,
-            weights=tuple(given.weight or ()),
-            functions=tuple(given.function or ()),
-            split=given.split or "train",
             phases=dict(map(_phase, given.phase or ())),
+            limit_s=given.limit,
+            group_size=given.group,
+            rewards=tuple(given.function or ()),
+            weights=tuple(given.weight or ()),
+            split=given.split or "",
             skip=given.skip,
-            trace=given.trace,
-        ),
-    )
-    return price_observed(
-        found.observed,
-        busy_s=given.busy,
-        generation_s=given.generation,
-        training_s=given.training,
-        prices=given.prices,
-        places=given.places,
-        suspicions=found.suspicions,
-        timeout_s=given.timeout,
-        rate=given.rate,
-    )
+        )
+    except RefusedError as error:
+        where = _OPTIONS.get(error.where, error.where)
+        raise RefusedError(error.reason, where=where, remedy=error.remedy) from None
+
+
+def _write_trace(source: Path, trace: Path, run: int | None) -> None:
+    """Let a trace appear whole, or not at all."""
+    from steelyard.files.out import partial_of
+    from steelyard.measure.trace import write_trace
+    from steelyard.priced import recorded_spans
+
+    spans = recorded_spans(source, run=run)
+    partial = partial_of(trace)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            write_trace(spans, file)
+        partial.replace(trace.resolve())
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _phase(pair: str) -> tuple[str, str]:

@@ -99,7 +99,8 @@ class SpanLog:
         """
         query = (
             "SELECT s.machine, s.boot, min(start_s), max(end_s), max(step),"
-            " max(lane = ?1 OR instr(lane, ?2) = 1) FROM spans JOIN sessions s USING (session) GROUP BY session ORDER BY session"
+            " max(lane = ?1 OR instr(lane, ?2) = 1) FROM spans JOIN sessions s USING (session)"
+            " GROUP BY session ORDER BY session"
         )
         with closing(open_database(self.path, write=False)) as db:
             found = db.execute(query, (lane, f"{lane}/")).fetchall()

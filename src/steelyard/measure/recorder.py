@@ -253,10 +253,10 @@ class Steps:
             recorded._cut = recorded._cut or "closed"
             recorded.__exit__(None, None, None)
         self._running, self._waits, self._limit = False, (1, 1), 1
-        left = inf
-        while self._limit == 1 and 0 < len(self._buffer) < left:  # threads may go on for ever: once is enough
-            left = len(self._buffer)
+        for _ in range(100):  # threads may go on for ever, and write their own
             self.flush()
+            if self._limit > 1 or not self._buffer:
+                break
         atexit.unregister(self.close)
         self._finalizer.cancel()
         if self._limit > 1:  # the sink failed

@@ -47,7 +47,6 @@ from steelyard.measure.calltimes import CallTimes, Tally
 from steelyard.measure.intervals import Covered, Intervals, joined, summed, union
 from steelyard.measure.table import (
     ACCELERATOR,
-    CALL,
     GENERATION,
     NOT_PHASES,
     QUEUED,

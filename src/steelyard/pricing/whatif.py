@@ -8,6 +8,9 @@
 | `pool`, `workers` | spawning; queues | `remedies.places` |
 | `unscored` | advantages, no seconds | `remedies.votes` |
 
+Where calls wait for one another, in a loop over completions or in a pool with fewer places than calls, what
+one call is spared is passed on to those behind it: such steps are served again (`remedies.ground`).
+
 Savings do not add up: two remedies of one tail take the same seconds off. Nothing is recited: a remedy whose
 ground was not measured is refused and says what to record, and one that saves nothing here says 0.
 """

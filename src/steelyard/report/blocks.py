@@ -225,7 +225,8 @@ def calls(found: Sequence[CallLine]) -> Html:
     heads = ["rollout", "group", "part", "code", "seconds", "reason"]
     rows = [
         [
-            *(words.one_line(cell, 120) for cell in (one.id, one.group, one.part, one.code)),
+            *(words.one_line(cell, 120) for cell in (one.id, one.group, one.part)),
+            words.one_line(one.code, 40),  # which no line break parts
             seconds(one.seconds),
             words.one_line(one.reason),
         ]

@@ -6,15 +6,18 @@ Both have a logarithmic axis, because the tail is what costs: one call in a hund
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from steelyard.pricing.values import Curve, Price
+from steelyard.report import words
 from steelyard.report.figures import Altair, Chart, Figure, Records, halo, layouts
-from steelyard.report.units import amount, seconds
+from steelyard.report.units import TimeUnit, amount, said, seconds, time_unit
 
 _RAREST = 1e-5  # the rarest share that an axis shows
 _HEIGHT = 300
+_ROOM = 1.2  # above a curve, for labels
 _PERCENT = "format(datum.value * 100, '~g') + ' %'"
 
 
@@ -24,36 +27,42 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     if curve is None or not len(curve.x):
         return
     curve = _extended(curve)
+    limit = [] if price.limit_s is None else [price.limit_s]
+    furthest = max([*curve.x, *curve.marks, *limit])
+    unit = time_unit(furthest)
+    right = any(at > furthest / 2 for at in limit)
     x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
     positive = y[y > 0]
     floor = 10.0 ** np.floor(np.log10(positive.min())) if len(positive) else _RAREST
     floor = float(np.clip(floor, _RAREST, 0.1))
     band = len(curve.low) == len(x) and len(curve.high) == len(x)
     points: Records = [
-        {"x": round(at, 4), "y": max(share, floor), "told": amount(share, "share")}
+        {"x": unit.of(at), "y": max(share, floor), "told": amount(share, "share")}
         for at, share in zip(x.tolist(), y.tolist(), strict=True)
     ]
     if band:
         for point, low, high in zip(points, curve.low, curve.high, strict=True):
             point |= {"low": max(float(low), floor), "high": max(float(high), floor)}
-    limit = [] if price.limit_s is None else [price.limit_s]
     data: dict[str, Records] = {
         "curve": points,
-        "cuts": [{"x": at, "y": max(share, floor)} for at, share in _on(curve)],
-        "limit": [{"x": at, "label": f"timeout: {seconds(at)}"} for at in limit],
+        "cuts": [{"x": unit.of(at), "y": max(share, floor)} for at, share in _on(curve)],
+        "limit": [{"x": unit.of(at), "label": f"timeout: {seconds(at)}"} for at in limit],
     }
-    furthest = max([*x.tolist(), *curve.marks, *limit])
-    wide, narrow = layouts(data, lambda _: _draw_survival(alt, floor, furthest, band=band), height=_HEIGHT)
+    wide, narrow = layouts(
+        data,
+        lambda narrow: _draw_survival(alt, floor, furthest, unit, band=band, right=right, narrow=narrow),
+        height=_HEIGHT,
+    )
     says = (
-        "How many calls are still under way after so many seconds, by Kaplan and Meier: a call that was cut "
+        "How many calls are still under way after so long, by Kaplan and Meier: a call that was cut "
         "counts as one that would have taken longer, how much nobody knows."
         + (" The band is the 95 % interval." if band else "")
         + (" Crosses: calls were cut there." if data["cuts"] else " No call was cut.")
     )
-    heads = ["seconds", "still under way", *(["from", "to"] if band else [])]
+    heads = [unit.name, "still under way", *(["from", "to"] if band else [])]
     shares = [y, *([np.asarray(curve.low), np.asarray(curve.high)] if band else [])]
     rows = [
-        [f"{at:.2f}", *(amount(float(share[place]), "share") for share in shares)]
+        [f"{unit.of(at):.4g}", *(amount(float(share[place]), "share") for share in shares)]
         for place, at in enumerate(x.tolist())
     ]
     title = "How long one reward takes"
@@ -82,11 +91,14 @@ def _on(curve: Curve) -> Iterator[tuple[float, float]]:
     yield from zip(marks.tolist(), y[at].tolist(), strict=True)
 
 
-def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) -> Chart:
+def _draw_survival(
+    alt: Altair, floor: float, furthest: float, unit: TimeUnit, *, band: bool, right: bool, narrow: bool
+) -> Chart:
     x = alt.X(
         "x:Q",
-        title="seconds since the call started",
-        scale=alt.Scale(domain=[0, 1.03 * furthest], nice=False),
+        title=f"{unit.name} since the call started",
+        axis=alt.Axis(tickCount=4 if narrow else 8),
+        scale=alt.Scale(domain=[0, 1.03 * unit.of(furthest)], nice=False),
     )
     decades = [10.0**power for power in range(round(np.log10(floor)), 1)]
     y = alt.Y(
@@ -104,7 +116,7 @@ def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) ->
         line.encode(
             y=y,
             tooltip=[
-                alt.Tooltip("x:Q", title="seconds", format=".2f"),
+                alt.Tooltip("x:Q", title=unit.name, format=".4~g"),
                 alt.Tooltip("told:N", title="still under way"),
             ],
         ),
@@ -112,14 +124,13 @@ def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) ->
         halo(
             alt,
             limit.encode(x=alt.X("x:Q"), y=alt.value(10), text=alt.Text("label:N")),
-            align="right",
-            dx=-8,
             color="var(--wait-ink)",
+            **({"align": "right", "dx": -8} if right else {"align": "left", "dx": 8}),
         ),
         cross.encode(
             x=alt.X("x:Q"),
             y=alt.Y("y:Q"),
-            tooltip=[alt.Tooltip("x:Q", title="calls cut at, seconds", format=".2f")],
+            tooltip=[alt.Tooltip("x:Q", title=f"calls cut at, {unit.name}", format=".4~g")],
         ),
     ]
     if band:
@@ -129,7 +140,7 @@ def _draw_survival(alt: Altair, floor: float, furthest: float, *, band: bool) ->
 
 
 def knee(alt: Altair, price: Price) -> Iterator[Figure]:
-    """What a step would take at other rates of timeouts, with here and now, and the knee."""
+    """What a step would take at other rates of timeouts, by a model without queues, and what it was here."""
     curve = price.knee_curve
     if curve is None:
         return
@@ -138,51 +149,79 @@ def knee(alt: Altair, price: Price) -> Iterator[Figure]:
     if len(x) < 2:
         return
     low, high = float(x.min()), float(x.max())
-
-    def at(rate: float) -> float:
-        return float(np.interp(np.log(rate), np.log(x), y))
-
-    base = 0.0 if price.busy is None else price.busy.value
-    marks = [(rate, min(max(rate, low), high)) for rate in curve.marks[:1]]
+    whole = price.wait if price.busy is None else price.step  # without busy time the curve is of waits
+    measured = whole if price.measured and curve.marks else None
+    unit = time_unit(float(y.mean()) if measured is None else measured.value)
+    base = 0.0 if price.busy is None else unit.of(price.busy.value)
+    here = [(rate, min(max(rate, low), high)) for rate in curve.marks[:1]]
     bend = price.knee.value if price.knee is not None and low <= price.knee.value <= high else None
+    told = [(amount(rate, "share"), seconds(at)) for rate, at in zip(x.tolist(), y.tolist(), strict=True)]
     data: dict[str, Records] = {
         "curve": [
-            {
-                "x": rate,
-                "y": round(step, 4),
-                "base": base,
-                "told": amount(rate, "share"),
-                "step": seconds(step),
-            }
-            for rate, step in zip(x.tolist(), y.tolist(), strict=True)
+            {"x": rate, "y": unit.of(at), "base": base, "told": share, "step": takes}
+            for rate, at, (share, takes) in zip(x.tolist(), y.tolist(), told, strict=True)
         ],
-        "here": [
-            {
-                "x": shown,
-                "y": at(shown),
-                "label": ["here and now:", f"{amount(rate, 'share')}, {seconds(at(shown))}"],
-            }
-            for rate, shown in marks
-        ],
+        "here": [{"x": at, "label": f"here and now: {amount(rate, 'share')}"} for rate, at in here],
+        "measured": []
+        if measured is None
+        else [{"x": here[0][1], "y": unit.of(measured.value), "label": f"measured: {said(measured)}"}],
         "knee": [] if bend is None else [{"x": bend, "label": f"knee: {amount(bend, 'share')}"}],
-        "busy": [] if price.busy is None else [{"x": low, "y": base, "label": f"busy: {seconds(base)}"}],
+        "busy": [] if price.busy is None else [{"x": low, "y": base, "label": f"busy: {said(price.busy)}"}],
     }
-    left = any(np.log(shown / low) > 0.4 * np.log(high / low) for _, shown in marks)
-    wide, narrow = layouts(
-        data, lambda narrow: _draw_knee(alt, low, high, left=left, narrow=narrow), height=_HEIGHT
+    frame = _Frame(
+        low,
+        high,
+        _ROOM * max(one["y"] for one in [*data["curve"], *data["measured"]]) or 1.0,
+        float(np.log(here[0][1] / low) / np.log(high / low)) if here else 0.0,
+        *_titles(price, unit),
     )
-    says = "What a step would take if more or fewer calls timed out. The orange part is waiting."
+    wide, narrow = layouts(data, lambda narrow: _draw_knee(alt, frame, narrow=narrow), height=_HEIGHT)
+    says = _says_knee(price, bend, with_dot=measured is not None)
+    heads = ["calls that time out", "a step takes" if price.busy is not None else "a step waits"]
+    yield Figure("knee", "How rare timeouts must be", says, says, data, wide, narrow, heads, told)
+
+
+def _titles(price: Price, unit: TimeUnit) -> tuple[str, str]:
+    """What the curve is of, and on which conditions: for a wide window, and for a narrow one."""
+    what = "wait" if price.busy is None else "step"
+    long, short = words.dependence(price)
+    return (
+        f"expected {what} if calls were {long}, no queues, {unit.name}",
+        f"{what} if {short}, no queues, {unit.sign}",
+    )
+
+
+def _says_knee(price: Price, bend: float | None, *, with_dot: bool) -> str:
+    says = (
+        f"What a step would {'wait' if price.busy is None else 'take'} if more or fewer calls timed out, by "
+        f"a model: calls are {words.dependence(price)[0]}, and none waits in a queue. The orange part is "
+        "waiting."
+    )
+    if with_dot:
+        says += (
+            " The dot is what was measured: what it has beyond the curve is not in the model, such as queues."
+        )
     if bend is not None:
         says += (
             f" Right of the knee at {amount(bend, 'share')} nearly every step has a call that times out, so "
             "that a few less save nothing; left of it, each one less counts."
         )
-    heads = ["calls that time out", "a step takes"]
-    rows = [[amount(rate, "share"), seconds(step)] for rate, step in zip(x.tolist(), y.tolist(), strict=True)]
-    yield Figure("knee", "How rare timeouts must be", says, says, data, wide, narrow, heads, rows)
+    return says
 
 
-def _draw_knee(alt: Altair, low: float, high: float, *, left: bool, narrow: bool) -> Chart:
+class _Frame(NamedTuple):
+    """The axes: both ends of the rates, the top, where between the ends here and now is, titles."""
+
+    low: float
+    high: float
+    top: float
+    here: float
+    wide: str
+    narrow: str
+
+
+def _draw_knee(alt: Altair, frame: _Frame, *, narrow: bool) -> Chart:
+    low, high = frame.low, frame.high
     across = alt.X(
         "x:Q",
         title="calls that time out (logarithmic)",
@@ -190,30 +229,48 @@ def _draw_knee(alt: Altair, low: float, high: float, *, left: bool, narrow: bool
         axis=alt.Axis(values=_marks(low, high, [1] if narrow else [1, 3]), labelExpr=_PERCENT),
     )
     line = alt.Chart(alt.NamedData("curve")).encode(x=across)
-    up = alt.Y("y:Q", title="expected step, seconds", scale=alt.Scale(domainMin=0))
-    tip = [alt.Tooltip("told:N", title="calls that time out"), alt.Tooltip("step:N", title="a step takes")]
-    here, bend, floor = (alt.Chart(alt.NamedData(name)) for name in ("here", "knee", "busy"))
-    # the curve only rises: left above it and right below it there is room
-    beside = {"align": "right", "dx": -10, "dy": -26} if left else {"align": "left", "dx": 12, "dy": 12}
-    point = here.mark_point(filled=True, size=130, opacity=1, color="var(--ink)", stroke="var(--paper)")
-    busy = floor.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("label:N"))
-    knee_text = bend.encode(x=alt.X("x:Q"), y=alt.value("height"), text=alt.Text("label:N"))
+    up = alt.Y(
+        "y:Q",
+        title=frame.narrow if narrow else frame.wide,
+        scale=alt.Scale(domain=[0, frame.top], nice=False),
+    )
+    tip = [alt.Tooltip("told:N", title="calls that time out"), alt.Tooltip("step:N", title="the model says")]
+    here, dot, bend, floor = (alt.Chart(alt.NamedData(name)) for name in ("here", "measured", "knee", "busy"))
+    # a label stands beside its line where there is room, and else on it
+    beside: dict[str, object] = {"align": "center"}
+    if frame.here < 0.36:
+        beside = {"align": "left", "dx": 8}
+    elif frame.here > 0.64:
+        beside = {"align": "right", "dx": -8}
+    point = dot.mark_point(filled=True, size=130, opacity=1, color="var(--ink)", stroke="var(--paper)")
+    x, y, text = alt.X("x:Q"), alt.Y("y:Q"), alt.Text("label:N")
     return alt.layer(
         line.mark_area(color="var(--wait)", opacity=0.14).encode(y=alt.Y("base:Q"), y2=alt.Y2("y")),
         line.mark_line(color="var(--wait)", strokeWidth=2.4).encode(y=up, tooltip=tip),
-        floor.mark_rule(color="var(--busy)", strokeDash=[5, 4], strokeWidth=1.5).encode(y=alt.Y("y:Q")),
-        halo(alt, busy, align="left", baseline="top", dx=6, dy=7, color="var(--busy-ink)"),
-        bend.mark_rule(color="var(--soft)", strokeDash=[2, 3]).encode(x=alt.X("x:Q")),
-        halo(alt, knee_text, align="right", baseline="bottom", dx=-6, dy=-8, color="var(--soft)"),
-        point.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")),
+        floor.mark_rule(color="var(--busy)", strokeDash=[5, 4], strokeWidth=1.5).encode(y=y),
+        bend.mark_rule(color="var(--soft)", strokeDash=[2, 3]).encode(x=x),
+        here.mark_rule(color="var(--ink)", strokeWidth=1.2).encode(x=x),
         halo(
             alt,
-            here.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("label:N")),
-            fontWeight=600,
-            baseline="middle",
-            lineHeight=15,
-            **beside,
+            floor.encode(x=x, y=y, text=text),
+            align="left",
+            baseline="top",
+            dx=6,
+            dy=7,
+            color="var(--busy-ink)",
         ),
+        halo(
+            alt,
+            bend.encode(x=x, y=alt.value("height"), text=text),
+            align="right",
+            baseline="bottom",
+            dx=-6,
+            dy=-8,
+            color="var(--soft)",
+        ),
+        point.encode(x=x, y=y),
+        halo(alt, here.encode(x=x, y=alt.value(9), text=text), baseline="middle", **beside),
+        halo(alt, dot.encode(x=x, y=y, text=text), baseline="bottom", dy=-8, fontWeight=600, **beside),
     )
 
 

@@ -274,8 +274,9 @@ def _equal(scored: ScoredRun) -> Html:
         for one in shown
     ]
     table = blocks.table(["group", "rollouts", "reward"], rows)
+    of = "" if len(shown) == scored.zero_variance else f" of {scored.zero_variance:,} shown"
     return Html(
         blocks.counts({kind: count for kind, count in kinds.items() if count}, scored.groups)
-        + f'<details><summary>Which groups ({len(shown):,} shown)</summary><div class="scroll" tabindex="0">'
+        + f'<details><summary>Which groups ({len(shown):,}{of})</summary><div class="scroll" tabindex="0">'
         + f"{table}</div></details>"
     )

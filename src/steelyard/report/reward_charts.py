@@ -30,14 +30,16 @@ def groups(alt: Altair, scored: ScoredRun) -> Iterator[Figure]:
     levels = _Levels(values)
     data: dict[str, Records] = {
         "cells": [cell for place, line in enumerate(lines) for cell in _cells(place, line, levels)],
-        "spans": _spans(lines, levels.low, levels.high),
+        "spans": _spans(lines, levels, scored),
     }
     shown = list(dict(zip(levels.words, levels.colours(), strict=True)).items())
     wide, narrow = layouts(
         data, lambda narrow: _draw_groups(alt, len(lines), shown, narrow=narrow), height=260
     )
     chosen = (
-        "" if len(lines) == scored.groups else f" {len(lines)} of the {scored.groups:,} groups are shown."
+        ""
+        if len(lines) == scored.groups
+        else f" {len(lines):,} of the {scored.groups:,} groups are shown; the numbers above them count all."
     )
     silent = (
         " Gaps are rollouts without a reward." if len(values) < sum(len(one.values) for one in lines) else ""
@@ -116,15 +118,16 @@ def _cells(place: int, line: GroupRewards, levels: _Levels) -> Records:
     return cells
 
 
-def _spans(lines: Sequence[GroupRewards], low: float, high: float) -> Records:
-    """Where the groups stand from which nothing is learnt, with a word on why."""
+def _spans(lines: Sequence[GroupRewards], levels: _Levels, scored: ScoredRun) -> Records:
+    """Where the groups stand from which nothing is learnt, with a word on why, and how many the run has."""
     spans = []
-    for word, value in (("all wrong", low), ("all right", high)):
+    low, high = levels.low, levels.high
+    for word, value, count in (("all wrong", low, scored.all_wrong), ("all right", high, scored.all_right)):
         places = [
             at for at, line in enumerate(lines) if line.zero_variance and set(_counted(line)) == {value}
         ]
-        if places and low < high:
-            label = f"{word}: {len(places)}"
+        if places and count and low < high:
+            label = f"{word}: {count:,}"
             spans.append({"x": places[0], "x2": places[-1] + 1, "label": label, "first": value == low})
     return spans
 

@@ -7,15 +7,18 @@ https://jfly.uni-koeln.de/color/.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from steelyard.pricing.values import Price, StepLine
+from steelyard.report import words
 from steelyard.report.figures import Altair, Chart, Figure, Records, apart, halo, layouts, names
-from steelyard.report.units import said, seconds
+from steelyard.report.units import TimeUnit, said, seconds, time_unit
 from steelyard.report.words import one_line
 
-WAITING, HIT = "waiting for rewards", "waiting, a call was cut at the timeout"
+WAITING, HIT = "waiting for rewards", "waiting, a call was cut"
 PHASES = {
     "generation": "var(--generation)",
     "training": "var(--training)",
@@ -31,12 +34,16 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
     steps = price.by_step
     if len(steps) < 2:  # nothing to compare: its numbers stand in words
         return
-    records = _phases(steps)
+    taken = [
+        second for step in steps for second in (step.generation_s, step.training_s, step.wait_s) if second
+    ]
+    unit = time_unit(sum(taken) / len(steps))
+    records = _phases(steps, unit)
     present = [phase for phase in PHASES if any(one["phase"] == phase for one in records)]
     known = "generation" in present
     data: dict[str, Records] = {"phases": records}
     if price.busy is not None and known:
-        data["busy"] = [{"y": price.busy.value, "label": f"busy: {said(price.busy)}"}]
+        data["busy"] = [{"y": unit.of(price.busy.value), "label": f"busy: {said(price.busy)}"}]
     hit, count = sum(step.cut > 0 for step in steps), len(steps)
     strong = (
         f"strong in the {hit} of these {count} steps in which a call was cut at the timeout"
@@ -51,7 +58,7 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
     )
     wide, narrow = layouts(
         data,
-        lambda narrow: _draw_timeline(alt, present, count, with_busy="busy" in data, narrow=narrow),
+        lambda narrow: _draw_timeline(alt, present, steps, unit, with_busy="busy" in data, narrow=narrow),
         height=_HEIGHT,
     )
     heads = ["step", "generation", "waiting", "training", "slowest call", "calls cut", "calls"]
@@ -68,7 +75,7 @@ def timeline(alt: Altair, price: Price) -> Iterator[Figure]:
     yield Figure("timeline", title, says, says, data, wide, narrow, heads, rows, full=True)
 
 
-def _phases(steps: Sequence[StepLine]) -> Records:
+def _phases(steps: Sequence[StepLine], unit: TimeUnit) -> Records:
     records = []
     for step, name in zip(steps, names([step.label for step in steps]), strict=True):
         phases = (
@@ -82,7 +89,7 @@ def _phases(steps: Sequence[StepLine]) -> Records:
                 "label": one_line(step.label, 80),
                 "phase": phase,
                 "order": order,
-                "seconds": round(taken, 4),
+                "y": unit.of(taken),
                 "told": seconds(taken),
                 "cut": f"{step.cut:,} of {step.calls:,}",
             }
@@ -93,14 +100,21 @@ def _phases(steps: Sequence[StepLine]) -> Records:
 
 
 def _draw_timeline(
-    alt: Altair, present: Sequence[str], count: int, *, with_busy: bool, narrow: bool
+    alt: Altair,
+    present: Sequence[str],
+    steps: Sequence[StepLine],
+    unit: TimeUnit,
+    *,
+    with_busy: bool,
+    narrow: bool,
 ) -> Chart:
+    across = _steps(alt, steps, narrow=narrow)
     bars = (
         alt.Chart(alt.NamedData("phases"))
         .mark_bar()
         .encode(
-            x=_steps_axis(alt).scale(paddingInner=0 if count > 80 else 0.18, paddingOuter=0.1),
-            y=alt.Y("seconds:Q", title="seconds", stack="zero"),
+            x=across.scale(paddingInner=0 if len(steps) > 80 else 0.18, paddingOuter=0.1),
+            y=alt.Y("y:Q", title=unit.name, stack="zero"),
             order=alt.Order("order:Q"),
             color=alt.Color(
                 "phase:N",
@@ -125,8 +139,42 @@ def _draw_timeline(
     return alt.layer(bars, rule, text.encode(x=alt.value("width"), y=alt.Y("y:Q"), text=alt.Text("label:N")))
 
 
-def _steps_axis(alt: Altair) -> Chart:
-    return alt.X("step:O", sort=None, title="step", axis=alt.Axis(labelAngle=0, labelLimit=60))
+def _steps(alt: Altair, steps: Sequence[StepLine], *, narrow: bool) -> Chart:
+    """The axis of steps: those that have numbers have ticks at round ones, also where some are left out."""
+    axis = alt.Axis(labelAngle=0, labelLimit=60)
+    if ticks := round_ticks([step.label for step in steps], 5 if narrow else 12):
+        axis = alt.Axis(
+            labelAngle=0, values=list(ticks), labelExpr=f"{json.dumps(ticks)}[datum.value]", grid=False
+        )
+    return alt.X("step:O", sort=None, title="step", axis=axis)
+
+
+def round_ticks(labels: Sequence[str], most: int) -> dict[str, str]:
+    """At which labels ticks stand, and what is written there; empty where labels are not rising numbers.
+
+    Of a long run not every step is drawn, and a round number stands at the nearest that is.
+
+    Examples
+    --------
+    >>> round_ticks(["0", "2", "5", "7", "9", "12"], 3), round_ticks(["a", "b"], 3)
+    ({'0': '0', '5': '5', '9': '10'}, {})
+    """
+    if not all(label.isascii() and label.isdecimal() and len(label) < 16 for label in labels):
+        return {}
+    numbers = [int(label) for label in labels]
+    if any(after <= before for before, after in pairwise(numbers)):
+        return {}
+    span = numbers[-1] - numbers[0]
+    nice = (lead * 10**power for power in range(16) for lead in (1, 2, 5))
+    gap = next(gap for gap in nice if span // gap < most)
+    first = -(-numbers[0] // gap) * gap
+    spacing = span / max(1, len(numbers) - 1)
+    ticks = {}
+    for at in range(first, numbers[-1] + 1, gap):
+        off, place = min((abs(one - at), place) for place, one in enumerate(numbers))
+        if off <= spacing:
+            ticks[labels[place]] = str(at)
+    return ticks
 
 
 class _Line(NamedTuple):
@@ -135,6 +183,7 @@ class _Line(NamedTuple):
     name: str
     y: float
     label: str
+    short: str
     colour: str
     dash: list[int]
 
@@ -143,11 +192,25 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     """Each step's slowest call, and what two models say of their mean."""
     steps = price.by_step
     lines = [
-        _Line(name, estimate.value, f"{said(estimate)} {label}", colour, dash)
-        for name, estimate, label, colour, dash in (
-            ("observed", price.observed, "as observed", "var(--ink)", [1, 0]),
-            ("independent", price.independent, "if calls were independent", "var(--violet)", [7, 4]),
-            ("correlated", price.correlated, "as correlated as measured", "var(--green)", [2, 3]),
+        _Line(name, estimate.value, f"{said(estimate)} {label}", f"{said(estimate)} {short}", colour, dash)
+        for name, estimate, label, short, colour, dash in (
+            ("observed", price.observed, "as observed", "observed", "var(--ink)", [1, 0]),
+            (
+                "independent",
+                price.independent,
+                "if calls were independent",
+                "if independent",
+                "var(--violet)",
+                [7, 4],
+            ),
+            (
+                "correlated",
+                words.correlated(price),
+                "as correlated as measured",
+                "as correlated",
+                "var(--green)",
+                [2, 3],
+            ),
         )
         if estimate is not None
     ]
@@ -160,13 +223,16 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     ]
     if len(shown) < 2:
         return
-    top = 1.12 * max([*(slowest for _, _, slowest in shown), *(line.y for line in lines)]) or 1.0
+    unit = time_unit(max(line.y for line in lines))
+    lines = [line._replace(y=unit.of(line.y)) for line in lines]
+    top = 1.12 * max([*(unit.of(slowest) for _, _, slowest in shown), *(line.y for line in lines)]) or 1.0
     data: dict[str, Records] = {
         "steps": [
             {
                 "step": name,
                 "label": one_line(step.label, 80),
-                "y": round(slowest, 4),
+                "y": unit.of(slowest),
+                "told": seconds(slowest),
                 "end": CUT if step.cut else FINISHED,
             }
             for name, step, slowest in shown
@@ -174,9 +240,11 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     }
     places = apart([line.y for line in lines], 18 * top / _HEIGHT)
     for line, at in zip(lines, places, strict=True):
-        data[line.name] = [{"y": line.y, "at": at, "label": line.label}]
+        data[line.name] = [{"y": line.y, "at": at, "label": line.label, "short": line.short}]
     wide, narrow = layouts(
-        data, lambda narrow: _draw_barrier(alt, lines, top, len(shown), narrow=narrow), height=_HEIGHT
+        data,
+        lambda narrow: _draw_barrier(alt, lines, top, [step for _, step, _ in shown], unit, narrow=narrow),
+        height=_HEIGHT,
     )
     parts = " Where they part, calls are not slow by chance alone." if len(lines) > 1 else ""
     says = (
@@ -190,15 +258,25 @@ def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     yield Figure("barrier", title, says, told, data, wide, narrow, heads, rows, full=True)
 
 
-def _draw_barrier(alt: Altair, lines: Sequence[_Line], top: float, count: int, *, narrow: bool) -> Chart:
+def _draw_barrier(
+    alt: Altair,
+    lines: Sequence[_Line],
+    top: float,
+    steps: Sequence[StepLine],
+    unit: TimeUnit,
+    *,
+    narrow: bool,
+) -> Chart:
     ends = [FINISHED, CUT]
     points = (
         alt.Chart(alt.NamedData("steps"))
-        .mark_point(filled=True, size=34 if count > 120 else 60, opacity=0.9)
+        .mark_point(filled=True, size=34 if len(steps) > 120 else 60, opacity=0.9)
         .encode(
-            x=_steps_axis(alt),
+            x=_steps(alt, steps, narrow=narrow),
             y=alt.Y(
-                "y:Q", title="slowest call of the step, seconds", scale=alt.Scale(domain=[0, top], nice=False)
+                "y:Q",
+                title=f"slowest call of the step, {unit.name}",
+                scale=alt.Scale(domain=[0, top], nice=False),
             ),
             color=alt.Color(
                 "end:N",
@@ -208,7 +286,7 @@ def _draw_barrier(alt: Altair, lines: Sequence[_Line], top: float, count: int, *
             shape=alt.Shape("end:N", scale=alt.Scale(domain=ends, range=["circle", "triangle-up"])),
             tooltip=[
                 alt.Tooltip("label:N", title="step"),
-                alt.Tooltip("y:Q", title="slowest, seconds", format=".2f"),
+                alt.Tooltip("told:N", title="slowest call"),
                 alt.Tooltip("end:N", title="end"),
             ],
         )
@@ -219,7 +297,9 @@ def _draw_barrier(alt: Altair, lines: Sequence[_Line], top: float, count: int, *
         layers.append(
             one.mark_rule(strokeWidth=1.8, strokeDash=line.dash, color=line.colour).encode(y=alt.Y("y:Q"))
         )
-        text = one.encode(x=alt.value("width"), y=alt.Y("at:Q"), text=alt.Text("label:N"))
+        text = one.encode(
+            x=alt.value("width"), y=alt.Y("at:Q"), text=alt.Text(f"{'short' if narrow else 'label'}:N")
+        )
         place = {"align": "right", "dx": -2} if narrow else {"align": "left", "dx": 8}
         layers.append(halo(alt, text, baseline="middle", fontWeight=600, color=line.colour, **place))
     return alt.layer(*layers)

@@ -15,7 +15,7 @@ from steelyard.pricing.values import Estimate
 _TINY: Final = 1e-5
 """Shares below are not told apart."""
 _DIGITS: Final = 6
-"""The most digits behind the point with which the ends of an interval are told apart."""
+"""Digits behind the point with which the ends of an interval are told apart, or else it has no width."""
 
 
 def number(value: float) -> str:
@@ -72,14 +72,39 @@ class _Scale(NamedTuple):
         return f"{'-' if less else ''}{self.before}{told}"
 
 
+class TimeUnit(NamedTuple):
+    """A unit of time: how many of it a second has, its sign, and its name for an axis."""
+
+    times: float
+    sign: str
+    name: str
+
+    def of(self, seconds: Seconds) -> float:
+        """Seconds in this unit, with as many digits as a picture shows."""
+        return float(f"{seconds * self.times:.6g}")
+
+
+def time_unit(size: Seconds) -> TimeUnit:
+    """The unit in which durations of about this size are told.
+
+    Examples
+    --------
+    >>> time_unit(30.0).name, time_unit(0.054).sign, time_unit(0.054).of(0.0702)
+    ('seconds', 'ms', 70.2)
+    """
+    size = abs(size)
+    if size >= 0.1 or not size:
+        return TimeUnit(1.0, "s", "seconds")
+    return TimeUnit(1e3, "ms", "milliseconds") if size >= 1e-4 else TimeUnit(1e6, "µs", "microseconds")
+
+
 def _scale(unit: str, size: float) -> _Scale:
     """How numbers of this unit are written beside one of this size."""
     if unit == "share":
         return _Scale(100.0, "", " %")
     if unit == "s":
-        size = abs(size)
-        times, word = (1.0, "s") if size >= 0.1 or not size else (1e3, "ms") if size >= 1e-4 else (1e6, "µs")
-        return _Scale(times, "", f" {word}")
+        unit_of_time = time_unit(size)
+        return _Scale(unit_of_time.times, "", f" {unit_of_time.sign}")
     if unit.startswith("$"):
         per = {"/h": " an hour", "/day": " a day", "/step": " a step"}.get(unit[1:], unit[1:])
         return _Scale(1.0, "$", per, least=2)
@@ -119,6 +144,8 @@ def interval(estimate: Estimate) -> str:
     ('52.0 to 58.0 %', '$11.00 to $13.00')
     >>> interval(Estimate(0.0777, "s", 0.05, 0.1)), interval(Estimate(0.2, "s", 0.1998, 0.2003))
     ('50.0 to 100.0 ms', '0.1998 to 0.2003 s')
+    >>> interval(Estimate(15.0, "s", 15.0, 15.0 + 1e-9))
+    ''
     """
     low, high = estimate.low, estimate.high
     if low is None or low == high:
@@ -131,10 +158,11 @@ def interval(estimate: Estimate) -> str:
     after = "" if scale.before else scale.after  # of dollars, the value says per what
     if high is None:
         return f"at least {scale.written(low, digits)}{after}"
-    finer = range(digits, _DIGITS + 1)
-    apart = (one for one in finer if scale.written(low, one) != scale.written(high, one))
-    digits = next(apart, digits)
-    return f"{scale.written(low, digits)} to {scale.written(high, digits)}{after}"
+    for finer in range(digits, max(_DIGITS, digits + 2) + 1):
+        ends = scale.written(low, finer), scale.written(high, finer)
+        if ends[0] != ends[1]:
+            return f"{ends[0]} to {ends[1]}{after}"
+    return ""
 
 
 def less(estimate: Estimate) -> Estimate:

@@ -27,6 +27,8 @@ _MUCH: Final = 0.1
 """The part of the wait from which the answer's reason says so."""
 _SAME: Final = 0.01
 """Two numbers that differ by less of them are told once."""
+_UNCORRELATED: Final = 0.005
+"""A correlation below is told as 0."""
 _UNIT: Final = pattern(r"(\d) (s|ms|µs|%)(?!\w)")
 
 _ACTS = {
@@ -289,13 +291,30 @@ def _same(one: Estimate | None, other: Estimate | None) -> bool:
     return one is not None and other is not None and abs(one.value - other.value) <= _SAME * other.value
 
 
+def correlated(price: Price) -> Estimate | None:
+    """The barrier of correlated calls; `None` where it is the independent one, but for chance."""
+    alone = _same(price.correlated, price.independent) if price.correlation is None else not _coupled(price)
+    return None if alone else price.correlated
+
+
+def dependence(price: Price) -> tuple[str, str]:
+    """What models take calls for, in full and short: independent, or as correlated as measured or said."""
+    if not _coupled(price):
+        return "independent", "independent"
+    return f"as correlated as {'measured' if price.measured else 'was said'}", "correlated"
+
+
+def _coupled(price: Price) -> bool:
+    return price.correlation is not None and price.correlation.value >= _UNCORRELATED
+
+
 def _barrier(price: Price) -> _Said:
     as_often = "as often as measured" if price.measured else "as often as was said"
     yield "observed", price.observed, "the slowest reward of each step, on average, as it was"
     yield "if independent", price.independent, "the same, if calls were slow independently of each other"
     yield (
         "as correlated",
-        price.correlated,
+        correlated(price),
         f"the same, if calls of one prompt time out together {as_often}",
     )
     yield (
@@ -318,7 +337,7 @@ def _quantiles(price: Price) -> list[Row]:
             rows.append(Row(name, said(one.estimate), interval(one.estimate), "take at most this"))
         elif one.above_s is not None:
             rows.append(
-                Row(name, f"over {number(one.above_s)} s", "", "calls were cut before: how much is not known")
+                Row(name, f"over {in_words(one.above_s)}", "", "calls were cut before: how much is not known")
             )
     return rows
 

@@ -152,7 +152,7 @@ def half(ground: Ground) -> Remedy:
 def _halves_served(ground: Ground) -> Floats:
     """What each step whose calls wait for one another saves as two batches, every other group in each."""
     told, covered, saving = ground.waits, ground.covered_s, np.full(len(ground.sizes), np.nan)
-    group, seats = told.told(ground.observed.calls.group), ground.seats or 1
+    group, places = told.told(ground.observed.calls.group), ground.places_again
     group = np.where(group == MISSING, -1 - np.arange(len(group)), group)
     for step in np.flatnonzero(ground.in_turn & ground.looked_at).tolist():
         line = ground.lines[step]
@@ -160,7 +160,7 @@ def _halves_served(ground: Ground) -> Floats:
         if len(first) < 2:
             continue
         odd = (np.argsort(np.argsort(first)) % 2 == 1)[which]  # by which of a group began first
-        ends = [ground.end_s(part, told.length_s, seats) for part in (line[odd], line[~odd])]
+        ends = [ground.end_s(part, told.length_s, places) for part in (line[odd], line[~odd])]
         whole, one, other = np.maximum(np.array([ground.again_s[step], *ends]) - covered[step], 0.0)
         saving[step] = whole - one - other
     return saving
@@ -215,13 +215,13 @@ def _joined_served(ground: Ground, steps: Ints) -> Floats:
     is in, less the mean: twice its part in a pair, as in a jackknife. The neighbour's part is in it, too, so
     the interval is too wide rather than too narrow.
     """
-    told, seats, pairs = ground.waits, ground.seats or 1, np.zeros(len(steps))
+    told, places, pairs = ground.waits, ground.places_again, np.zeros(len(steps))
     for number, (one, other) in enumerate(zip(steps.tolist(), np.roll(steps, -1).tolist(), strict=True)):
         line = np.concatenate([ground.lines[one], ground.lines[other]])
         line = line[np.argsort(ground.began_s[line], kind="stable")]
         covered = ground.covered_s[[one, other]]
         apart = np.maximum(ground.again_s[[one, other]] - covered, 0.0).sum()
-        joined = max(ground.end_s(line, told.length_s, seats) - float(covered.mean()), 0.0)
+        joined = max(ground.end_s(line, told.length_s, places) - float(covered.mean()), 0.0)
         pairs[number] = (apart - joined) / 2
     return np.asarray(pairs + np.roll(pairs, 1) - pairs.mean())
 

@@ -7,8 +7,8 @@ step saves more than that: what generation covers costs nothing, and sparing it 
 
 Calls wait for one another where there are fewer places than calls: in a loop over completions, which is one
 place, or in a pool. A second less in any of them is then passed on to all that follow, so such a step is
-*served again*, with the remedy and without it, in the order in which its calls began, each as soon as it could
-be asked for and a place is free (list scheduling, Graham 1966):
+*served again*, with the remedy and without it, in the order in which its calls began, each as soon as it
+could be asked for and a place is free (list scheduling, Graham 1966):
 
 | what is known of a call | it could be asked for |
 |---|---|
@@ -125,7 +125,7 @@ class Ground:
 
     @cached_property
     def limit_s(self) -> Seconds | None:
-        """Where calls are cut: as the source says, else the median of those that were; one may have hung on."""
+        """Where calls are cut: as the source says, else the median of those that were: one may hang on."""
         if self.observed.limit_s is not None:
             return self.observed.limit_s
         cut = self.service_s[self.hit]
@@ -133,7 +133,7 @@ class Ground:
 
     @cached_property
     def seen_to_s(self) -> Seconds | None:
-        """The longest that a limit left a call, beyond which nothing was seen: as the source says, else seen."""
+        """Beyond it nothing was seen: the limit as the source says, else the longest call that was cut."""
         if self.observed.limit_s is not None or not self.hit.any():
             return self.observed.limit_s
         return float(self.service_s[self.hit].max())
@@ -163,17 +163,30 @@ class Ground:
 
     @cached_property
     def body_s(self) -> Floats:
-        """Per step: the longest of its calls that finished; the median of that where none did.
+        """Per step: how long a call takes that is neither cut nor lost; the median of that where all were.
 
-        `nan` everywhere if no call of the run finished.
+        The longest of its calls that finished, for a step waits for its longest; where calls wait for one
+        another the mean, for it waits for them all. `nan` everywhere if no call of the run finished.
         """
         calls, steps = self.observed.calls, len(self.observed.steps)
-        longest = np.zeros(steps)
         broken = self.ended_by(LOST) | self.ended_by(NEVER_STARTED)
         kept = ~calls.censored & ~broken & ~np.isnan(calls.service_s)
-        np.maximum.at(longest, calls.step[kept], self.service_s[kept])
-        some = total(kept, calls.step, steps) > 0
-        return np.where(some, longest, np.median(longest[some]) if some.any() else np.nan)
+        body, count = np.zeros(steps), total(kept, calls.step, steps)
+        np.maximum.at(body, calls.step[kept], self.service_s[kept])
+        some = count > 0
+        if self.in_turn.any():
+            mean_s = total(np.where(kept, self.service_s, 0.0), calls.step, steps) / np.maximum(count, 1)
+            body = np.where(self.in_turn, mean_s, body)
+        return np.where(some, body, np.median(body[some]) if some.any() else np.nan)
+
+    @property
+    def body_words(self) -> str:
+        """The same in words."""
+        return (
+            "the mean of its step's calls that finished"
+            if self.in_turn.any()
+            else "its step's longest call that finished"
+        )
 
     @cached_property
     def tries(self) -> tuple[Ints, int]:
@@ -197,7 +210,8 @@ class Ground:
         calls, told = self.observed.calls, self.waits
         timed = told.timed[calls.step] & np.isfinite(calls.service_s)
         began = -latest(np.where(timed, -calls.began_s, -np.inf), told.chain, len(told.step)).round(6)
-        return np.where(np.isfinite(began), began - self._first_s, 0.0)
+        began -= self._first_s[told.step]
+        return np.where(np.isfinite(began), began, 0.0)
 
     @cached_property
     def asked_s(self) -> Floats:
@@ -205,16 +219,15 @@ class Ground:
         calls, told = self.observed.calls, self.waits
         unseen = np.isnan(calls.queued_s) & np.isfinite(calls.service_s) & told.timed[calls.step]
         queued = total(unseen, told.chain, len(told.step)) == 0
-        ready = self.ready_s - self._first_s
-        return (
-            ready if queued.all() else np.where(queued, ready, np.minimum(ready, self.covered_s[told.step]))
-        )
+        ready = self.ready_s - self._first_s[told.step]
+        if not queued.all():
+            np.minimum(ready, self.covered_s[told.step], out=ready, where=~queued)
+        return ready
 
     @cached_property
     def _first_s(self) -> Floats:
-        """Per chain: when the first of its step was ready."""
-        step = self.waits.step
-        return -latest(-self.ready_s, step, len(self.sizes))[step]
+        """Per step: when its first chain was ready."""
+        return -latest(-self.ready_s, self.waits.step, len(self.sizes))
 
     @cached_property
     def in_turn(self) -> Bools:
@@ -222,13 +235,18 @@ class Ground:
 
         Of places that were told, nobody need have seen the queue.
         """
-        told, seats, steps = self.waits, self.seats, len(self.sizes)
-        if seats is None:
+        told, steps = self.waits, len(self.sizes)
+        if not told.timed.any():
             return np.zeros(steps, bool)
-        few = told.timed & (np.bincount(told.step, minlength=steps) > seats)
+        few = told.timed & (np.bincount(told.step, minlength=steps) > self.places_again)
         if self.places is not None or not few.any():
             return few
         return few & (np.nan_to_num(latest(self.began_s - self.asked_s, told.step, steps)) > QUEUED_S)
+
+    @cached_property
+    def places_again(self) -> int:
+        """Places that a step is served again in: as told, and no fewer than were at work at once."""
+        return max(self.places or 1, self.seen_in_flight or 1)
 
     @cached_property
     def looked_at(self) -> Bools:
@@ -285,8 +303,7 @@ class Ground:
     @cached_property
     def again_s(self) -> Floats:
         """Per step: its wait if it is served again as it was; `nan` of a step that is not."""
-        seats = self.seats
-        return np.full(len(self.sizes), np.nan) if seats is None else self.ends_s(self.waits.length_s, seats)
+        return self.ends_s(self.waits.length_s, self.places_again)
 
     def saved(self, spared_s: Floats, served_s: Floats | None = None) -> Floats:
         """Seconds by which each step waits less if every call is shorter by `spared_s`, shape `(n,)`.
@@ -304,35 +321,42 @@ class Ground:
         ndarray
             Shape `(s,)`; `nan` where nothing was measured, or the step was not looked at.
         """
-        found = self.waits.less(spared_s)
-        if not self.in_turn.any():
-            return found
-        told = self.waits
+        told, turn = self.waits, self.in_turn
+        if not turn.any():
+            return told.less(spared_s)
+        found = np.zeros(len(turn)) if turn[self.looked_at].all() else told.less(spared_s)
         less = total(spared_s if served_s is None else served_s, told.chain, len(told.step))
         changed = np.zeros(len(self.sizes), bool)
         changed[told.step[less != 0]] = True
-        again = np.flatnonzero(self.in_turn & self.looked_at & changed)
-        found[self.in_turn] = 0.0
+        again = np.flatnonzero(turn & self.looked_at & changed)
+        found[turn] = 0.0
         if len(again):
-            found[again] = (self.again_s - self.ends_s(told.length_s - less, self.seats or 1, again))[again]
+            ends = self.ends_s(told.length_s - less, self.places_again, again)
+            found[again] = self.again_s[again] - ends[again]
         return np.where(self.looked_at, found, np.nan)
 
     @cached_property
     def served_words(self) -> str:
         """What a saving rests on where calls waited for one another; nothing where none did."""
-        turn = self.in_turn
+        turn, places = self.in_turn, self.places_again
         if not turn.any():
             return ""
-        calls, seats = self.observed.calls, self.seats or 1
-        seen = "in flight" if self.places is None else "told"
-        unseen = np.isnan(calls.queued_s) & np.isfinite(calls.service_s) & turn[calls.step]
+        again = share(int((turn & self.looked_at).sum()), len(turn), "steps")
+        seen = "told" if places == self.places else "as many as were in flight"
         return (
-            f"; calls wait for one another, so {share(int((turn & self.looked_at).sum()), len(turn), 'steps')} "
-            f"are served again, in the order in which they began, in {seats:,} place{'s' * (seats > 1)} ({seen})"
-        ) + (
-            ": no queue was measured, so each call is taken to be asked for at its step's first start, or when "
-            "generation ends"
-            if unseen.any()
+            f"; calls wait for one another, so {again} are served again in the order in which they began, in "
+            f"{places:,} place{'s' * (places > 1)} ({seen}){self.asked_words}"
+        )
+
+    @cached_property
+    def asked_words(self) -> str:
+        """What it rests on that calls waited of which no queue was measured; nothing where none did."""
+        calls = self.observed.calls
+        turn = self.in_turn[calls.step] & np.isfinite(calls.service_s)
+        return (
+            "; no queue was measured: each is taken to be asked for at its step's first start, or when what "
+            "covers it ends"
+            if np.isnan(calls.queued_s[turn]).any()
             else ""
         )
 

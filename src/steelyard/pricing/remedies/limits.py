@@ -30,8 +30,8 @@ QUANTILE: Final = 0.99
 QUANTILE_TIMES: Final = 1.5
 NEEDED: Final = 30
 WINDOW: Final = 4_096
-"""The rule of a deadline as `scheduling` applies it (`falsekills.rule`, `deadlines.WINDOW`): a test holds them
-equal."""
+"""The rule of a deadline as `scheduling` applies it (`falsekills.rule`, `deadlines.WINDOW`): a test holds
+them equal."""
 
 
 def candidate(ground: Ground) -> Seconds | None:

@@ -48,5 +48,5 @@ def workers(ground: Ground) -> Remedy:
         rests_on=f"measured service times of {len(kept):,} of {len(ground.sizes):,} steps, served again in "
         "the order in which they began"
         + ("" if told.timed.all() else " (all at once, if nobody saw that)")
-        + ground.served_words,
+        + ground.asked_words,
     )

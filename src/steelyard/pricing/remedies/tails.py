@@ -14,10 +14,10 @@ jackknife's of the whole statistic over steps.
 A hedge spares rollouts on their own, each with the chance `c`, and their step only when all `k` are spared:
 `D c^k`.
 
-Where calls wait for one another (`remedies.ground`), a step that is spared one hit of several waits less, too,
-and neither formula holds. There the hits that are left are drawn, and the step is served again without the
-others. Of rollouts with a hit the share `w = p' / p` is left; those of one prompt go or stay together with the
-chance `a`, so that pairs of hits of one prompt become as rare as at the lower rate:
+Where calls wait for one another (`remedies.ground`), a step that is spared one hit of several waits less,
+too, and neither formula holds. There the hits that are left are drawn, and the step is served again without
+the others. Of rollouts with a hit the share `w = p' / p` is left; those of one prompt go or stay together
+with the chance `a`, so that pairs of hits of one prompt become as rare as at the lower rate:
 
     w a + w^2 (1 - a) = P2(p') / P2(p),   P2(p) = p^2 + rho p (1 - p)
 """
@@ -54,6 +54,24 @@ DRAWN: Final = 16
 
 HALF: Final = 0.5
 """A target below the knee is the rate at which this share of steps is hit."""
+
+
+class _Hits(NamedTuple):
+    """Calls that can be spared, in columns of shape `(h,)`."""
+
+    at: Ints
+    """Their numbers."""
+    spared_s: Floats
+    served_s: Floats
+    """What is spared of each, and how much of that is service, as in `Ground.saved`."""
+    unit: Ints
+    """What is spared as a whole."""
+    prompt: Ints
+
+    def only(self, kept: Bools) -> _Hits:
+        """Some of them."""
+        at, spared, served, unit, prompt = self
+        return _Hits(at[kept], spared[kept], served[kept], unit[kept], prompt[kept])
 
 
 class _Sums(NamedTuple):
@@ -113,9 +131,11 @@ class Tail:
         self.group = max(1, round(float(np.median(size))))
         self.rollouts = float(np.median(of_step[of_step > 0]))
         body = np.where(ground.hit, ground.body_s[calls.step], ground.service_s)
-        self._spared = np.maximum(ground.service_s - body, 0.0)
-        self._rollout, self._prompt = rollout[told.chain], prompt[rollout[told.chain]]
-        saved = np.minimum(ground.saved(self._spared), ground.wait_s)
+        spared = np.maximum(ground.service_s - body, 0.0)
+        saved = np.minimum(ground.saved(spared), ground.wait_s)
+        at = np.flatnonzero(spared)
+        unit = rollout[told.chain[at]]
+        self._hits = _Hits(at, spared[at], spared[at], unit, prompt[unit])
         self.known = np.isfinite(saved)
         columns = (
             saved,
@@ -159,7 +179,7 @@ class Tail:
         left = HALF if to is None else to / now
         pairs, fewer = (rate**2 + rho * rate * (1 - rate) for rate in (p, p * left))
         together = (fewer / pairs - left**2) / (left - left**2) if left > 0 else 0.0
-        saving = drawn(self.ground, self._spared, self._rollout, 1 - left, (self._prompt, together))
+        saving = _drawn(self.ground, self._hits, 1 - left, together)
         saving = np.minimum(saving, self.ground.wait_s)
         if to is not None:  # what is left stays as it is: a step with more hits than others has more to save
             more = (self.of_step.cut / now - self.of_step.calls) / self.of_step.calls.mean()
@@ -198,8 +218,8 @@ def tail(ground: Ground, rate: float | None = None, *, of: Tail | None = None) -
             else f"; above the knee ({percent(of.knee(KNEE))} of rollouts) it buys next to nothing"
         ),
         rests_on="fewer rollouts that are cut, correlated within a prompt as they are now "
-        f"({float(of.whole.rho):.2f}); each that is spared takes as long as its step's longest call that "
-        f"finished{ground.served_words}",
+        f"({float(of.whole.rho):.2f}); each that is spared takes as long as {ground.body_words}"
+        + ground.served_words,
         capped=False,
     )
 
@@ -280,60 +300,35 @@ def _spared(ground: Ground, cut: Bools, unit: Ints, chance: float) -> Floats:
     steps, at = len(ground.observed.steps), np.flatnonzero(cut)
     of = ground.observed.calls.step[at]
     late = ground.service_s[at] + or_zero(ground.observed.calls.queued_s[at])
-    spared = np.zeros(len(cut))
-    spared[at] = np.maximum(late - ground.body_s[of], 0.0)
+    less = np.maximum(late - ground.body_s[of], 0.0)
     if ground.in_turn.any():
-        service = np.zeros(len(cut))
-        service[at] = np.maximum(ground.service_s[at] - ground.body_s[of], 0.0)
-        return drawn(ground, spared, unit, chance, served_s=service)
+        service = np.maximum(ground.service_s[at] - ground.body_s[of], 0.0)
+        return _drawn(ground, _Hits(at, less, service, unit[at], at), chance)
+    spared = np.zeros(len(cut))
+    spared[at] = less
     pairs, count = numbered(unit[at])
     step = np.zeros(count, np.int64)
     step[pairs] = of
     return np.asarray(ground.waits.less(spared) * chance ** np.bincount(step, minlength=steps))
 
 
-def drawn(
-    ground: Ground,
-    spared_s: Floats,
-    unit: Ints,
-    chance: float,
-    together: tuple[Ints, float] | None = None,
-    *,
-    served_s: Floats | None = None,
-) -> Floats:
-    """What each step saves in the mean if units of calls are spared by chance, drawn anew `DRAWN` times.
+def _drawn(ground: Ground, hits: _Hits, chance: float, together: float = 0.0) -> Floats:
+    """What each step saves in the mean if units are spared by chance, drawn anew up to `DRAWN` times.
 
-    Parameters
-    ----------
-    ground
-        The run.
-    spared_s, served_s
-        Per call: what is spared with its unit, as in `Ground.saved`.
-    unit
-        Per call: what is spared as a whole.
-    chance
-        Of each unit.
-    together
-        Per call: its prompt; and the chance that the units of a prompt share one draw.
+    `together`: the chance that all units of a prompt share one draw.
     """
     calls = ground.observed.calls
-    at = np.flatnonzero((spared_s > 0) & ground.looked_at[calls.step])
-    if not len(at):
-        return ground.saved(np.zeros(len(spared_s)))
+    hits = hits.only(ground.looked_at[calls.step[hits.at]])
     rng = np.random.default_rng(0)  # the same run has the same price
-    units, count = numbered(unit[at])
-    prompts, groups = numbered(at if together is None else together[0][at])
-    share_one = 0.0 if together is None else together[1]
-    served = spared_s if served_s is None else served_s
-    hit = np.unique(calls.step[at])
-    times = int(np.clip(LOOKED_AT // max(int(ground.sizes[hit].sum()), 1), 1, DRAWN))
-    found = np.zeros(len(ground.sizes))
+    (unit, units), (prompt, prompts) = numbered(hits.unit), numbered(hits.prompt)
+    again = int(ground.sizes[np.unique(calls.step[hits.at])].sum())
+    times = int(np.clip(LOOKED_AT // max(again, 1), 1, DRAWN))
+    found, spared, served = np.zeros(len(ground.sizes)), np.zeros(len(calls)), np.zeros(len(calls))
     for _ in range(times):
-        alone, common, shared = rng.random(count), rng.random(groups), rng.random(groups) < share_one
-        gone = at[np.where(shared[prompts], common[prompts], alone[units]) < chance]
-        one, of_it = np.zeros(len(spared_s)), np.zeros(len(spared_s))
-        one[gone], of_it[gone] = spared_s[gone], served[gone]
-        found += ground.saved(one, of_it)
+        alone, common, shared = rng.random(units), rng.random(prompts), rng.random(prompts) < together
+        gone = np.where(shared[prompt], common[prompt], alone[unit]) < chance
+        spared[hits.at], served[hits.at] = hits.spared_s * gone, hits.served_s * gone
+        found += ground.saved(spared, served)
     return found / times
 
 
