@@ -538,3 +538,14 @@ def test_holes_are_exactly_the_seconds_that_no_phase_covers(spans):
         missing = set(range(int(begins), int(ends))) - seconds(own, *{span.phase for span in own})
         assert sum(hole.seconds for hole in here) == pytest.approx(len(missing), abs=1e-9)
         assert all(a.end <= b.start for a, b in combinations(here, 2))
+
+
+def test_what_a_scheduler_takes_between_two_phases_of_a_short_step_is_no_hole():
+    spans = [
+        Span(0, "main", "step", 0.0, 0.25),
+        Span(0, "main", "generation", 0.0, 0.1),
+        Span(0, "main", "training", 0.115, 0.25),
+    ]
+    assert timeline(spans).wall_s.tolist() == [0.25]
+    with pytest.raises(RefusedError, match="no phase"):
+        timeline([spans[0], spans[1], spans[2]._replace(start=0.13)])

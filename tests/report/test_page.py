@@ -1,5 +1,7 @@
 """The page in a real browser, which has no network and would say if it were asked for one."""
 
+from dataclasses import replace
+
 import pytest
 from browser import launched
 from priced import HOSTILE, priced, scored, sparse
@@ -17,6 +19,10 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     write_page(folder / "hostile.html", priced(text=HOSTILE), scored(text=HOSTILE), title=HOSTILE)
     write_page(folder / "long.html", priced(steps=400), scored(groups=200), title="long")
+    write_page(folder / "plain.html", priced(), scored(), title="plain")
+    run = scored()
+    named = [one._replace(id="rollout-" * 14, group="group-" * 14, code="raise/d") for one in run.failing]
+    write_page(folder / "ids.html", None, replace(run, failing=named), title="ids")
     write_page(folder / "sparse.html", sparse(), scored(groups=1, graded=False), title="sparse")
     return folder
 
@@ -50,6 +56,58 @@ def test_a_page_of_hostile_texts_is_drawn_without_a_network_a_complaint_or_a_scr
         assert lines_of(page, "script") == 3  # the data, Vega, ours
         assert page.asked_for() == [page.url]
         assert page.complaints() == []
+
+
+CLASHES = """(() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("[data-figure] svg")) {
+    const edge = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].filter(
+      one => one.textContent.trim() && +getComputedStyle(one).opacity);
+    const told = texts.map(one => [one.textContent, one.getBoundingClientRect()]);
+    told.forEach(([text, a], place) => {
+      if (a.right > edge.right + 1 || a.left < edge.left - 1) found.push("cut off: " + text);
+      for (const [other, b] of told.slice(place + 1)) {
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (other !== text && across > 1 && down > 3) found.push(`${text} | ${other}`);
+      }
+    });
+  }
+  return found;
+})()"""
+
+
+@pytest.mark.parametrize("name", ["plain", "long", "sparse"])
+def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(pages, tmp_path, name):
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / f"{name}.html", width=320)
+        for width in (320, 400, 1100, 1600):
+            page.show(width=width)
+            page.drawn(width)
+            assert page.js(CLASHES) == [], width
+        page.js(
+            "document.querySelector('[data-figure=knee] svg .mark-text text').textContent = 'x'.repeat(400)"
+        )
+        assert any(one.startswith("cut off: xxx") for one in page.js(CLASHES))
+
+
+def test_a_code_and_seconds_are_not_parted_beside_long_ids(pages, tmp_path):
+    lines = (
+        "(() => [...document.querySelectorAll('.calls [data-head=code], .calls [data-head=seconds]')]"
+        ".filter(one => one.textContent).map(one => {"
+        "const text = document.createRange(); text.selectNodeContents(one);"
+        "return new Set([...text.getClientRects()].map(rect => rect.top)).size; }))()"
+    )
+    with launched(tmp_path) as browser:
+        page = browser.open(pages / "ids.html", width=1100)
+        page.drawn(1100)
+        assert set(page.js(lines)) == {1}
+        assert page.js("document.documentElement.scrollWidth <= innerWidth")
+        narrow = "document.querySelector('.calls [data-head=rollout]').getBoundingClientRect().width"
+        page.show(width=320)
+        page.drawn(320)
+        assert page.js(narrow) > 200
 
 
 def test_colours_follow_the_scheme_without_drawing_anew_and_paper_is_light(pages, tmp_path):

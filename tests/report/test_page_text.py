@@ -1,5 +1,6 @@
 """What stands in the file: nothing that loads, nothing that runs but what its policy names."""
 
+import json
 import re
 from base64 import b64encode
 from dataclasses import replace
@@ -10,7 +11,8 @@ import pytest
 from priced import HOSTILE, bare, priced, scored
 
 from steelyard.errors import RefusedError
-from steelyard.report import figures, page, step_charts, words
+from steelyard.pricing.values import Curve, Estimate
+from steelyard.report import curve_charts, figures, page, reward_charts, step_charts, words
 from steelyard.report.page import write_page
 
 report = pytest.mark.needs("report")
@@ -107,6 +109,101 @@ def test_a_step_of_which_no_call_was_seen_has_no_point_and_no_row(tmp_path):
     assert drawn.rows[0][0] == price.by_step[5].label
     assert not [*step_charts.barrier(altair, replace(price, by_step=unseen))]
     assert "data-figure" in written(tmp_path, replace(price, by_step=unseen), None)
+
+
+@report
+def test_the_curve_of_rates_says_that_it_is_a_model_and_what_was_measured_stands_beside_it():
+    altair, _ = figures.drawing("a page")
+
+    def drawn(**changed):
+        (one,) = curve_charts.knee(altair, replace(priced(), **changed))
+        return one
+
+    def title(one):
+        return json.dumps(one.wide)
+
+    correlated = drawn()
+    assert correlated.data["here"][0]["label"] == "here and now: 0.94 %"
+    assert correlated.data["measured"][0]["label"] == "measured: 42.2 s"
+    assert correlated.data["measured"][0]["y"] == pytest.approx(priced().step.value, rel=1e-5)
+    assert "expected step if calls were as correlated as measured, no queues, seconds" in title(correlated)
+    alone = drawn(correlation=Estimate(0.004, "correlation"), busy=None, step=None, wait=Estimate(2.8, "s"))
+    assert alone.data["measured"][0]["label"] == "measured: 2.80 s"
+    assert "expected wait if calls were independent, no queues, seconds" in title(alone)
+    assert alone.heads[1] == "a step waits"
+    assert not drawn(measured=False).data["measured"]
+    small = drawn(
+        step=Estimate(0.054, "s"), busy=Estimate(0.027, "s"), knee_curve=Curve([1e-4, 0.1], [0.04, 0.07])
+    )
+    assert [one["y"] for one in small.data["curve"]] == [40.0, 70.0]
+    assert "no queues, milliseconds" in title(small)
+
+
+@report
+def test_pictures_of_microseconds_have_points_that_differ():
+    altair, _ = figures.drawing("a page")
+    price = priced()
+
+    def shrunk(estimate):
+        return estimate._replace(value=estimate.value * 1e-6)
+
+    small = replace(
+        price,
+        **{name: shrunk(getattr(price, name)) for name in ("busy", "observed", "independent", "correlated")},
+        limit_s=3e-5,
+        survival=price.survival._replace(
+            x=[at * 1e-6 for at in price.survival.x], marks=[at * 1e-6 for at in price.survival.marks]
+        ),
+        by_step=[
+            one._replace(
+                generation_s=one.generation_s * 1e-6,
+                training_s=one.training_s * 1e-6,
+                wait_s=one.wait_s * 1e-6,
+                slowest_s=one.slowest_s * 1e-6,
+            )
+            for one in price.by_step
+        ],
+    )
+    for draw, name, key in (
+        (step_charts.timeline, "phases", "y"),
+        (step_charts.barrier, "steps", "y"),
+        (curve_charts.survival, "curve", "x"),
+    ):
+        (told,), (expected,) = draw(altair, small), draw(altair, price)
+        values = [one[key] for one in expected.data[name]]
+        assert [one[key] for one in told.data[name]] == pytest.approx(values, rel=1e-4)
+        assert len({round(value, 3) for value in values}) > 10
+        assert "microseconds" in json.dumps(told.wide)
+
+
+@report
+def test_next_to_no_correlation_is_the_independent_line_alone():
+    altair, _ = figures.drawing("a page")
+
+    def seen(**changed):
+        price = replace(priced(), **changed)
+        (drawn,) = step_charts.barrier(altair, price)
+        rows = {row.name for section in words.sections(price) for row in section.rows}
+        assert ("correlated" in drawn.data) is ("as correlated" in rows)
+        return "correlated" in drawn.data
+
+    assert seen()
+    assert not seen(correlation=Estimate(0.0049, "correlation"))
+    assert not seen(correlation=None, correlated=Estimate(10.01, "s"), independent=Estimate(10.0, "s"))
+    assert seen(correlation=None, correlated=Estimate(9.0, "s"), independent=Estimate(10.0, "s"))
+
+
+@report
+def test_the_words_above_the_groups_count_all_of_them(tmp_path):
+    altair, _ = figures.drawing("a page")
+    run = replace(scored(groups=200), groups=50_000, all_wrong=22_010, all_right=5_611, all_equal=0)
+    drawn = next(reward_charts.groups(altair, run))
+    assert [one["label"] for one in drawn.data["spans"]] == ["all wrong: 22,010", "all right: 5,611"]
+    assert "200 of the 50,000 groups are shown; the numbers above them count all." in drawn.says
+    shown = sum(line.zero_variance for line in run.by_group)
+    assert f"Which groups ({shown} of 27,621 shown)" in written(tmp_path, None, run)
+    whole = scored(groups=200)
+    assert f"Which groups ({whole.zero_variance})" in written(tmp_path, None, whole)
 
 
 @report

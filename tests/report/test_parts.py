@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.pricing.values import Estimate
-from steelyard.report import blocks, figures, scored, units, words
+from steelyard.report import blocks, figures, scored, step_charts, units, words
 from steelyard.report.scored import histogram_of
 
 
-@pytest.mark.parametrize("module", [blocks, figures, scored, units, words])
+@pytest.mark.parametrize("module", [blocks, figures, scored, step_charts, units, words])
 def test_examples_in_docstrings_hold(module):
     tried = doctest.testmod(module)
     assert tried.attempted > 0
@@ -65,6 +65,7 @@ def bin_of(value, edges):
         (Estimate(0.0105, "s", 0.0073), "10.5 ms", "at least 7.3 ms"),
         (Estimate(1.0, "share", 1.0, 1.0), "100 %", ""),
         (Estimate(1.0, "calls"), "1 call", ""),
+        (Estimate(15.0, "s", 15.0, 15.0 + 1e-9), "15.0 s", ""),
     ],
 )
 def test_a_value_and_its_interval_have_one_unit_and_ends_that_differ(estimate, value, interval):
@@ -81,9 +82,39 @@ def test_the_ends_of_an_interval_are_read_as_they_are(value, below, above, unit)
     least, most = value * (1 - below), value * (1 + above)
     told = units.interval(Estimate(value, unit, least, most))
     if not told:
-        assert least == most
+        assert most - least <= 0.01 * value
         return
     low, high = (float("".join(c for c in end if c in "0123456789.-")) for end in told.split(" to "))
     times = {"share": 100}.get(unit, 1e3 if told.endswith(" ms") else 1e6 if told.endswith(" µs") else 1)
     assert low / times == pytest.approx(least, abs=0.06 * value)
     assert high / times == pytest.approx(most, rel=0.06)
+
+
+@given(st.sets(st.integers(0, 10**6), min_size=1, max_size=400), st.integers(2, 12))
+def test_ticks_of_steps_are_even_round_and_at_the_nearest_step_that_is_drawn(steps, most):
+    labels = [str(step) for step in sorted(steps)]
+    ticks = step_charts.round_ticks(labels, most)
+    assert len(ticks) <= most
+    assert set(ticks) <= set(labels)
+    spacing = (max(steps) - min(steps)) / max(1, len(steps) - 1)
+    gaps = {int(after) - int(before) for before, after in pairwise(ticks.values())}
+    least = min(gaps, default=1)
+    assert str(least).rstrip("0") in {"1", "2", "5"} or len(gaps) < 2
+    assert all(gap % least == 0 for gap in gaps) or not gaps
+    for at, told in ticks.items():
+        assert abs(int(at) - int(told)) <= spacing
+
+
+def test_ticks_of_a_long_run_are_round_and_steps_with_names_have_their_names():
+    drawn = [str(int(999 * place / 399)) for place in range(400)]
+    assert list(step_charts.round_ticks(drawn, 12).values()) == [str(100 * place) for place in range(10)]
+    assert step_charts.round_ticks(["b", "a"], 5) == step_charts.round_ticks(["2", "1"], 5) == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "unit"), [(30.0, "seconds"), (0.0, "seconds"), (0.054, "milliseconds"), (1e-6, "microseconds")]
+)
+def test_an_axis_has_the_unit_of_its_text(size, unit):
+    assert units.time_unit(size).name == unit
+    assert units.amount(size, "s").endswith((f" {units.time_unit(size).sign}", " ms"))  # 0 is 0 of any
+    assert units.time_unit(size).of(size) == pytest.approx(size * units.time_unit(size).times)

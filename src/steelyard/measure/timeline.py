@@ -58,6 +58,9 @@ from steelyard.measure.table import (
 )
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints, Steps, blank
 
+SLACK_S: Final = 0.02
+"""What a busy machine may take between two phases of a step; of steps that take seconds it is below 1 %."""
+
 COVERAGE: Final = 0.99
 """Share of a step that a lane's phases must cover: an unexplained 1 % is below what a price resolves."""
 
@@ -403,7 +406,8 @@ def _holes(table: Table, coverage: float) -> list[Hole]:
     whole = np.where(asked, last - first, 0.0)
     covered = np.divide(merged.lengths(len(pairs)), whole, out=np.ones(len(pairs)), where=whole > 0)
     missing = intervals.holes(merged)
-    missing = missing.where(covered[missing.key] < coverage - 1e-9)  # 1e-9: 99 of 100 s is enough
+    lacking = (covered < coverage - 1e-9) & (whole * (1 - covered) > SLACK_S)  # 1e-9: 99 of 100 s is enough
+    missing = missing.where(lacking[missing.key])
     if not len(missing.key):
         return []
     names = [(table.words[at], one) for one, at in enumerate(table.phase.tolist()) if looked[one]]

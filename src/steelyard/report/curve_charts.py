@@ -30,7 +30,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     limit = [] if price.limit_s is None else [price.limit_s]
     furthest = max([*curve.x, *curve.marks, *limit])
     unit = time_unit(furthest)
-    right = any(at > furthest / 2 for at in limit)
+    right = any(at > 0.6 * furthest for at in limit)
     x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
     positive = y[y > 0]
     floor = 10.0 ** np.floor(np.log10(positive.min())) if len(positive) else _RAREST

@@ -188,32 +188,38 @@ class _Line(NamedTuple):
     dash: list[int]
 
 
+def _lines(price: Price) -> list[_Line]:
+    """What is known of it."""
+    known = (
+        ("observed", price.observed, "as observed", "observed", "var(--ink)", [1, 0]),
+        (
+            "independent",
+            price.independent,
+            "if calls were independent",
+            "if independent",
+            "var(--violet)",
+            [7, 4],
+        ),
+        (
+            "correlated",
+            words.correlated(price),
+            "as correlated as measured",
+            "as correlated",
+            "var(--green)",
+            [2, 3],
+        ),
+    )
+    return [
+        _Line(name, estimate.value, f"{said(estimate)} {label}", f"{said(estimate)} {short}", colour, dash)
+        for name, estimate, label, short, colour, dash in known
+        if estimate is not None
+    ]
+
+
 def barrier(alt: Altair, price: Price) -> Iterator[Figure]:
     """Each step's slowest call, and what two models say of their mean."""
     steps = price.by_step
-    lines = [
-        _Line(name, estimate.value, f"{said(estimate)} {label}", f"{said(estimate)} {short}", colour, dash)
-        for name, estimate, label, short, colour, dash in (
-            ("observed", price.observed, "as observed", "observed", "var(--ink)", [1, 0]),
-            (
-                "independent",
-                price.independent,
-                "if calls were independent",
-                "if independent",
-                "var(--violet)",
-                [7, 4],
-            ),
-            (
-                "correlated",
-                words.correlated(price),
-                "as correlated as measured",
-                "as correlated",
-                "var(--green)",
-                [2, 3],
-            ),
-        )
-        if estimate is not None
-    ]
+    lines = _lines(price)
     if not lines:
         return
     shown = [
