@@ -23,12 +23,14 @@ def in_words(seconds: Seconds) -> str:
 
     Examples
     --------
-    >>> in_words(30.0), in_words(5.6789), in_words(0.0344484), in_words(4.3e-6), in_words(0)
-    ('30 s', '5.68 s', '34.4 ms', '4.3 µs', '0 s')
+    >>> in_words(45_070.0), in_words(5.6789), in_words(0.0344484), in_words(4.3e-6), in_words(0)
+    ('45,070 s', '5.68 s', '34.4 ms', '4.3 µs', '0 s')
     """
     size = abs(seconds)
+    if size >= 1_000:
+        return f"{seconds:,.0f} s"
     times, unit = (1.0, "s") if size >= 0.1 or not size else (1e3, "ms") if size >= 1e-4 else (1e6, "µs")
-    return f"{seconds * times:.{4 if size >= 1_000 else 3}g} {unit}"
+    return f"{seconds * times:.3g} {unit}"
 
 
 class Timer(Protocol):

@@ -30,7 +30,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     limit = [] if price.limit_s is None else [price.limit_s]
     furthest = max([*curve.x, *curve.marks, *limit])
     unit = time_unit(furthest)
-    right = any(at > 0.6 * furthest for at in limit)
+    share = limit[0] / furthest if limit and furthest else 1.0
     x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
     positive = y[y > 0]
     floor = 10.0 ** np.floor(np.log10(positive.min())) if len(positive) else _RAREST
@@ -50,7 +50,7 @@ def survival(alt: Altair, price: Price) -> Iterator[Figure]:
     }
     wide, narrow = layouts(
         data,
-        lambda narrow: _draw_survival(alt, floor, furthest, unit, band=band, right=right, narrow=narrow),
+        lambda narrow: _draw_survival(alt, floor, furthest, unit, band=band, share=share, narrow=narrow),
         height=_HEIGHT,
     )
     says = (
@@ -92,7 +92,7 @@ def _on(curve: Curve) -> Iterator[tuple[float, float]]:
 
 
 def _draw_survival(
-    alt: Altair, floor: float, furthest: float, unit: TimeUnit, *, band: bool, right: bool, narrow: bool
+    alt: Altair, floor: float, furthest: float, unit: TimeUnit, *, band: bool, share: float, narrow: bool
 ) -> Chart:
     x = alt.X(
         "x:Q",
@@ -125,7 +125,7 @@ def _draw_survival(
             alt,
             limit.encode(x=alt.X("x:Q"), y=alt.value(10), text=alt.Text("label:N")),
             color="var(--wait-ink)",
-            **({"align": "right", "dx": -8} if right else {"align": "left", "dx": 8}),
+            **_beside(share),
         ),
         cross.encode(
             x=alt.X("x:Q"),
@@ -236,12 +236,7 @@ def _draw_knee(alt: Altair, frame: _Frame, *, narrow: bool) -> Chart:
     )
     tip = [alt.Tooltip("told:N", title="calls that time out"), alt.Tooltip("step:N", title="the model says")]
     here, dot, bend, floor = (alt.Chart(alt.NamedData(name)) for name in ("here", "measured", "knee", "busy"))
-    # a label stands beside its line where there is room, and else on it
-    beside: dict[str, object] = {"align": "center"}
-    if frame.here < 0.36:
-        beside = {"align": "left", "dx": 8}
-    elif frame.here > 0.64:
-        beside = {"align": "right", "dx": -8}
+    beside = _beside(frame.here)
     point = dot.mark_point(filled=True, size=130, opacity=1, color="var(--ink)", stroke="var(--paper)")
     x, y, text = alt.X("x:Q"), alt.Y("y:Q"), alt.Text("label:N")
     return alt.layer(
@@ -272,6 +267,13 @@ def _draw_knee(alt: Altair, frame: _Frame, *, narrow: bool) -> Chart:
         halo(alt, here.encode(x=x, y=alt.value(9), text=text), baseline="middle", **beside),
         halo(alt, dot.encode(x=x, y=y, text=text), baseline="bottom", dy=-8, fontWeight=600, **beside),
     )
+
+
+def _beside(share: float) -> dict[str, object]:
+    """Where the label of an upright line stands that is at this share of the width: where there is room."""
+    if 0.36 <= share <= 0.64:
+        return {"align": "center"}
+    return {"align": "left", "dx": 8} if share < 0.36 else {"align": "right", "dx": -8}
 
 
 def _marks(low: float, high: float, leads: list[int]) -> list[float]:
