@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 
 from steelyard.durations import none_hit
 from steelyard.pricing import barrier
+from steelyard.pricing.given import HALF, KNEE
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints
 from steelyard.pricing.remedies.ground import (
     LOOKED_AT,
@@ -46,14 +47,8 @@ from steelyard.pricing.simulate import in_flight_at
 from steelyard.pricing.values import Remedy
 from steelyard.pricing.waits import numbered, or_zero, total
 
-KNEE: Final = 0.92
-"""Above the rate at which this share of steps is hit, shaving buys nothing (2 % at 128 completions)."""
-
 DRAWN: Final = 16
 """How often the hits that are left are drawn: at most, and at least once; a long run is many draws itself."""
-
-HALF: Final = 0.5
-"""A target below the knee is the rate at which this share of steps is hit."""
 
 
 class _Hits(NamedTuple):
