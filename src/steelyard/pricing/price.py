@@ -1,8 +1,8 @@
 """The price of a run: every estimate, with its interval, put together from what was observed.
 
 Three figures stand beside each other for the barrier: what steps waited for, what they would if calls
-were independent, and what they would if timeouts come together within prompts as they do here. Where the
-first is far from the second, the run says why in its doubts.
+were independent draws of the same times, and what they would if whole groups were. Where the first is far
+from the second, the run says why in its doubts.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ class _Pricing:
             group=self._group_size(),
             measured=True,
             suspicions=list(suspicions),
+            says=list(observed.says),
             notes=notes,
             **told,
         )
