@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from steelyard.clock import Span
+from steelyard.clock import Span, SystemClock
 from steelyard.errors import RefusedError, describe, printable
 from steelyard.ledger.log import Ledger
 from steelyard.ledger.opening import WAIT_S, open_database
@@ -72,11 +72,12 @@ class SpanLog:
         if not rows:
             return
         process, session = self._writer
+        clock = SystemClock()
         try:
             with closing(open_database(self.path, write=True, wait_s=self._wait_s)) as db:
-                asked = time.monotonic()
+                asked = clock.now()
                 db.execute("BEGIN IMMEDIATE")
-                waited = time.monotonic() - asked
+                waited = clock.now() - asked
                 if process != os.getpid():
                     process, session = os.getpid(), begin_session(db, None)
                 db.executemany(
