@@ -101,7 +101,7 @@ def _observed(ledger: Ledger, run: Run) -> Observed:
             groups[judged],
             value[judged],
             verdict[judged],
-            np.zeros(judged.sum(), np.bool_),
+            np.broadcast_to(np.False_, int(judged.sum())),
             compact(np.flatnonzero(judged)),
         ),
         Steps(labels, nothing, nothing, nothing, nothing, machine),

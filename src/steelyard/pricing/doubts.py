@@ -16,11 +16,11 @@ enough to matter: both bounds stand beside each other below, so that forty good 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from steelyard.clock import in_words
+from steelyard.clock import Seconds, in_words
 from steelyard.durations import MIN_STEPS, Correlation, Survival, between_steps
 from steelyard.pricing.observed import MISSING, UNSCORED, Floats, Observed
 from steelyard.pricing.values import Doubt, DoubtKind
@@ -36,15 +36,22 @@ _LEAST_TREND: Final = 8  # steps from which on a trend can be told from noise
 _TAIL: Final = 0.99
 
 
-def doubts(observed: Observed, curve: Survival, correlation: Correlation | None) -> list[Doubt]:
+class Unseen(NamedTuple):
+    """A share of the calls of which only is known that they take longer than `beyond_s`."""
+
+    share: float
+    beyond_s: Seconds
+
+
+def doubts(observed: Observed, unseen: Unseen | None, correlation: Correlation | None) -> list[Doubt]:
     """Every doubt that a run gives reason for.
 
     Parameters
     ----------
     observed
         The run.
-    curve
-        Of its service times.
+    unseen
+        The tail of its service times that is not known, if any.
     correlation
         Of its timeouts within prompts; `None` where groups are not known.
     """
@@ -53,7 +60,7 @@ def doubts(observed: Observed, curve: Survival, correlation: Correlation | None)
         _correlated(correlation),
         _drift(observed),
         _contention(observed),
-        _tail(curve),
+        None if unseen is None else _tail(unseen),
         _machines(observed),
         _unscored(observed),
     ]
@@ -138,16 +145,20 @@ def _contention(observed: Observed) -> Doubt | None:
     )
 
 
-def _tail(curve: Survival) -> Doubt | None:
+def unseen_tail(curve: Survival) -> Unseen | None:
+    """What a curve does not tell of its tail, if that reaches below the quantile that has to be known."""
     found = curve.quantile(_TAIL)
     if found.identified or not curve.count:
         return None
-    cut = float(curve.survival[-1]) if len(curve.survival) else 1.0
+    return Unseen(float(curve.survival[-1]) if len(curve.survival) else 1.0, found.above or 0.0)
+
+
+def _tail(unseen: Unseen) -> Doubt:
     return Doubt(
         DoubtKind.CENSORED_TAIL,
-        cut,
-        f"{cut:.1%} of the calls are cut, so nothing is known of service times beyond "
-        f"{in_words(found.above or 0.0)}: no longer timeout can be priced",
+        unseen.share,
+        f"{unseen.share:.1%} of the calls are cut, so nothing is known of service times beyond "
+        f"{in_words(unseen.beyond_s)}: no longer timeout can be priced",
         "run a sample of the cut calls again with a longer limit, and price that",
     )
 

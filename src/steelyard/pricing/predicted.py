@@ -40,12 +40,13 @@ def drawn_anew(length_s: Floats, step: Ints, steps: int) -> Interval:
     order = np.argsort(length_s)
     ordered = length_s[order]
     below = np.arange(1, count + 1) / count
-    gaps = np.diff(ordered)
     value, tail = 0.0, np.zeros(count)
     for size, weight in _weighted(sizes[seen]):
         powers = below ** (size - 1)
-        value += weight * float(ordered @ np.diff(powers * below, prepend=0.0))
-        tail[:-1] += weight * size * gaps * powers[:-1]
+        tail[:-1] += weight * size * np.diff(ordered) * powers[:-1]
+        powers *= below
+        value += weight * float(ordered[0] * powers[0] + ordered[1:] @ np.diff(powers))
+    del ordered, below
     tail = np.cumsum(tail[::-1])[::-1]
     influence = np.empty(count)
     influence[order] = tail.mean() - tail

@@ -29,7 +29,7 @@ from steelyard.durations import share as share_of
 from steelyard.errors import RefusedError
 from steelyard.pricing.barrier import expected_maximum, knee, step_hit
 from steelyard.pricing.corruption import corruption
-from steelyard.pricing.doubts import doubts
+from steelyard.pricing.doubts import doubts, unseen_tail
 from steelyard.pricing.given import KNEE, halves, within
 from steelyard.pricing.money import Prices, bill
 from steelyard.pricing.observed import MISSING, UNSCORED, Bools, Calls, Floats, Ints, Observed, blank
@@ -164,7 +164,7 @@ class _Pricing:
         elif np.isfinite(observed.steps.exposed_s).any():
             told = self._waiting(np.zeros(len(observed.steps), np.bool_)) | self._recorded()
             told["by_step"] = self._lines(np.zeros(len(observed.steps)))
-            told["doubts"] = doubts(observed, survival([], []), None)
+            told["doubts"] = doubts(observed, None, None)
         else:
             notes.insert(0, "No call has a service time, so no second is priced: only rewards and groups.")
             told["remedies"] = [unscored(ground)] if observed.tells_failures else []
@@ -187,25 +187,33 @@ class _Pricing:
     def _times(self) -> dict[str, Any]:
         """All that service times tell."""
         ground, observed = self.ground, self.ground.observed
-        calls = observed.calls
-        timed = np.isfinite(calls.service_s)
-        times, cut = calls.service_s[timed], calls.censored[timed]  # by whatever: it would have taken longer
-        curve = survival(times, cut)
         correlation = self._correlation()
-        hits = total(observed.timed_out, calls.step, len(observed.steps))
+        hits = total(observed.timed_out, self._calls.step, len(observed.steps))
         seen = ground.sizes > 0
         told: dict[str, Any] = {
             "limit_s": ground.limit_s,
             "rate": self._said(share_of(hits[seen], ground.sizes[seen]), "share"),
             "hit": self._said(share_of((hits > 0)[seen].astype(float), np.ones(int(seen.sum()))), "share"),
+            "by_step": self._lines(hits),
+        }
+        told |= self._distribution()
+        told["doubts"] = doubts(observed, told.pop("unseen"), correlation)
+        told |= self._barriers(correlation)  # before the remedies, which keep what they have computed
+        told["remedies"] = remedies_on(ground, self.asked)
+        return told | self._waiting(hits > 0) | self._recorded()
+
+    def _distribution(self) -> dict[str, Any]:
+        """How long calls take, and what ended them."""
+        observed, calls = self.ground.observed, self._calls
+        timed = np.isfinite(calls.service_s)
+        times, cut = calls.service_s[timed], calls.censored[timed]  # by whatever: it would have taken longer
+        curve = survival(times, cut)
+        return {
             "quantiles": [_quantile(times, cut, calls.step[timed], one, curve) for one in QUANTILES],
             "survival": _drawn(curve),
             "causes": [Cause(*one) for one in counted(calls.cause[timed], times, observed.causes)],
-            "doubts": doubts(observed, curve, correlation),
-            "remedies": remedies_on(ground, self.asked),
-            "by_step": self._lines(hits),
+            "unseen": unseen_tail(curve),
         }
-        return told | self._waiting(hits > 0) | self._barriers(correlation) | self._recorded()
 
     def _waiting(self, hit: Bools) -> dict[str, Estimate]:
         """Busy time, wait, and the share of wall time that is wait."""
