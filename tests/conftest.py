@@ -15,7 +15,7 @@ list, set by `.ci/run`), that skip is a failure, and so is any skip that the tes
 | tmpfs | root may mount one | `tmpfs` |
 | root | we are root | |
 | chromium | a Chromium is on the PATH (the tests of the page look at it) | |
-| modal, parquet, reasoning_gym, report, tokens, web | the extra of that name is installed | |
+| modal, parquet, reasoning_gym, report, tokens, torch, trl, web | the extra of that name is installed | |
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ EXTRAS = {
     "reasoning_gym": without("reasoning_gym"),
     "report": without("altair", "vl_convert"),
     "tokens": without("tokenizers"),
+    "torch": without("torch", "transformers"),
+    "trl": without("trl"),
     "web": without("starlette", "uvicorn", "httpx"),
 }
 PROBES |= EXTRAS

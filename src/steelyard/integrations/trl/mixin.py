@@ -1,0 +1,312 @@
+"""A TRL trainer under which a row that could not be judged trains nothing (L1).
+
+TRL leaves a row that no function scored out of its group and gives it advantage 0, but its tokens still
+pull: towards the reference model (`beta`), towards more entropy (`entropy_coef`). Here they do not. In the
+forward of the loss the log-probabilities and entropies of such rows are cut off from the graph (`detach`),
+so their gradient is zero, whatever the loss makes of them: nothing of TRL is copied, no attention mask
+changes, and every denominator stays that of the full batch. That is what makes the gradient the same
+however late a verdict comes, and for every type of loss; with `denominator="voting"` those that count the
+batch's tokens (dapo, cispo, vespo) count those of voting rows only.
+
+What votes is agreed on by all ranks, for TRL gathers the rewards of all before it normalises. If a failure
+leaves a group too few votes for the arithmetic that follows, the whole group trains nothing. What stops
+one rank's scoring stops all with that rank's reason, before any waits for another in a collective operation.
+
+Scoring is submitted as soon as completions exist and joined when TRL asks for rewards: it overlaps the
+forward passes between the two, and changes no gradient.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import torch
+import trl
+from accelerate.utils import gather_object
+
+from steelyard.advantages import SCHEMES
+from steelyard.errors import RefusedError, RunStoppedError, describe
+from steelyard.integrations.trl.laundering import lint
+from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
+from steelyard.integrations.trl.scoring import Batch, Scoring
+from steelyard.outcome import Unscored
+from steelyard.recording import record_steps
+
+if TYPE_CHECKING:
+    _Trainer: TypeAlias = Any
+else:
+    _Trainer = object
+
+UNSCORED: Final = "steelyard_unscored"
+"""Among a batch's tensors: which rows train nothing, shape `(B,)`."""
+
+BY_TOKENS: Final = ("cispo", "dapo", "vespo")
+"""Losses whose denominator is the number of tokens in the batch."""
+
+SCHEME: Final = {"group": "grpo", "batch": "batch", "none": "dr_grpo"}
+"""What TRL's `scale_rewards` is called here: it says how many votes a group needs."""
+
+_log = logging.getLogger("steelyard")
+_TELLERS: Final = ("trl.trainer.grpo_trainer", "trl.trainer.rloo_trainer")
+
+
+class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is put before
+    """Put before a TRL trainer: `class MyTrainer(ScoringMixin, trl.GRPOTrainer)`.
+
+    Its `reward_funcs` is one `reward(...)`; an environment's own `get_reward` may stand beside it.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As the trainer has them.
+    denominator
+        `full`: that of the whole batch, as if every row had been judged. `voting`: without the tokens of rows
+        that train nothing (dapo, cispo, vespo).
+
+    Raises
+    ------
+    RefusedError
+        If the rewards are not ours, the loss is computed elsewhere (Liger), or has no such denominator.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - TRL's
+        denominator: Literal["full", "voting"] = "full",
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._scoring = _scoring(self.reward_funcs)
+        self._scoring.advantage = SCHEME[getattr(self, "scale_rewards", "none")]
+        self._denominator = denominator
+        self._batch: list[dict[str, Any]] = []
+        self._begun: Batch | Exception | None = None
+        self._void: torch.Tensor | None = None
+        self._rows: torch.Tensor | None = None
+        self._refuse()
+        for found in lint(self):
+            _log.warning("steelyard: %s: %s; %s", found.name, found.says, found.remedy)
+        path = self._scoring.ledger
+        lane = f"rank {self.accelerator.process_index}"
+        self._phases = Phases(None if path is None else record_steps(path, lane=lane))
+        self.add_callback(self._phases)
+
+    def _refuse(self) -> None:
+        loss = getattr(self, "loss_type", None)
+        if self._denominator not in {"full", "voting"} or (
+            self._denominator == "voting" and loss not in BY_TOKENS
+        ):
+            raise RefusedError(
+                f"{self._denominator!r} is no denominator of the loss {loss!r}",
+                where="denominator",
+                remedy=f"'full'; or 'voting' with one of {', '.join(BY_TOKENS)}, which count tokens",
+            )
+        if getattr(self, "use_liger_kernel", False) or getattr(self, "use_liger_loss", False):
+            raise RefusedError(
+                "Liger computes the loss in a kernel of its own, which knows of no unscored row",
+                where="use_liger_kernel",
+                remedy="switch it off, or use reward(...) with TRL's own trainer",
+            )
+        gives_up_s, limit_s = self.args.ddp_timeout, self._scoring.deadline_s
+        if self.accelerator.num_processes > 1 and limit_s >= gives_up_s:
+            raise RefusedError(
+                f"a batch may take {limit_s:g} s, and the other ranks give up after {gives_up_s} s",
+                where="deadline_s",
+                remedy=f"reward(..., deadline_s={gives_up_s / 2:g}), or a larger ddp_timeout",
+            )
+
+    # Scoring begins when completions exist
+
+    def _generate(self, prompts: list[Any]) -> Any:  # noqa: ANN401 - TRL's tuple, of a length that varies
+        with self._phases.during(GENERATION):
+            generated = super()._generate(prompts)
+        if getattr(self, "rollout_func", None) is None:  # else rows get more columns afterwards
+            self._begun = self._begin(prompts, generated[3], generated[1])
+        return generated
+
+    def _begin(self, prompts: list[Any], completions: list[Any], ids: list[Any]) -> Batch | Exception:
+        columns = {
+            name: [row[name] for row in self._batch] for name in self._batch[0] if name not in _NO_COLUMNS
+        }
+        try:
+            return self._scoring.begin(
+                prompts, completions, ids, columns, step=self.state.global_step, group_size=self._group_size
+            )
+        except Exception as error:  # noqa: BLE001 - told when all ranks are together
+            return error
+
+    @property
+    def _group_size(self) -> int:
+        size: int = self.num_generations if self.model.training else self.num_generations_eval
+        return size
+
+    # ... and is joined when TRL asks for rewards
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: list[Any],
+        completions: list[Any],
+        completion_ids_list: list[Any],
+    ) -> torch.Tensor:
+        begun, self._begun = self._begun, None
+        with self._phases.during(REWARD):
+            if begun is None:
+                begun = self._begin(prompts, completions, completion_ids_list)
+            self._agree(_failure(begun))
+            with _quiet():
+                rewards: torch.Tensor = super()._calculate_rewards(
+                    inputs, prompts, completions, completion_ids_list
+                )
+        if isinstance(begun, Batch):
+            _tell(begun, self.state.global_step)
+        self._void = void = with_groups(rewards.isnan().any(dim=1), self._group_size, self._scoring.advantage)
+        rewards[void] = torch.nan  # of a sum that lacks a part, nothing may be left
+        return rewards
+
+    def _agree(self, failure: Exception | None) -> None:
+        """Go on together, or not at all."""
+        if self.accelerator.num_processes == 1:
+            if failure is not None:
+                raise failure
+            return
+        said = gather_object([None if failure is None else describe(failure)])
+        if failure is not None:
+            raise failure
+        for rank, reason in enumerate(said):
+            if reason is not None:
+                raise RunStoppedError(f"rank {rank} stopped: {reason}")
+
+    # What could not be judged trains nothing
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._batch = inputs
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        rank, count = self.accelerator.process_index, len(inputs)
+        assert self._void is not None  # noqa: S101 - rewards were calculated
+        void, self._void = self._void[rank * count : (rank + 1) * count], None
+        output[UNSCORED] = void
+        if self._denominator == "voting":
+            mask = output["completion_mask"] * output.get("tool_mask", 1) * ~void.unsqueeze(1)
+            output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum().clamp(min=1)
+        return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:  # noqa: ANN401
+        self._rows = inputs.get(UNSCORED)
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._rows = None
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        found: tuple[Any, ...] = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._rows is None:
+            return found
+        rows = self._rows.unsqueeze(1)
+        logps, entropies, *more = found
+        return (_cut(logps, rows), entropies if entropies is None else _cut(entropies, rows), *more)
+
+
+class GRPOTrainer(ScoringMixin, trl.GRPOTrainer):  # type: ignore[misc]  # trl's types are not read
+    """TRL's `GRPOTrainer` under which a row that could not be judged trains nothing."""
+
+
+_NO_COLUMNS: Final = frozenset({"prompt", "completion", "completion_ids"})
+
+
+def with_groups(void: torch.Tensor, size: int, scheme: str) -> torch.Tensor:
+    """Which rows do not vote, if those of groups that are left with too few votes do not either.
+
+    Parameters
+    ----------
+    void
+        Which rows could not be judged, shape `(N,)`, groups of `size` one after another.
+    size
+        Completions of a prompt.
+    scheme
+        The arithmetic that follows, by its name in `SCHEMES`.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape `(N,)`.
+    """
+    groups = void.view(-1, size)
+    lost = groups.sum(dim=1)
+    dead = (lost > 0) & ((size - lost < SCHEMES[scheme].minimum(size)) | (2 * lost > size))
+    return (groups | dead.unsqueeze(1)).view(-1)
+
+
+def _cut(of: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The same numbers; no gradient goes through those rows."""
+    return torch.where(rows, of.detach(), of)
+
+
+def _scoring(functions: list[Any]) -> Scoring:
+    """The one reward function of ours."""
+    ours = [one for one in functions if isinstance(one, Scoring)]
+    others = [one for one in functions if not isinstance(one, Scoring) and not _of_environments(one)]
+    if len(ours) != 1 or others:
+        names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in functions)
+        raise RefusedError(
+            f"TRL would add up what several functions return, and take a missing part for 0: {names}",
+            where="reward_funcs",
+            remedy="make one of them: reward_funcs=steelyard.integrations.trl.reward([...], weights=[...])",
+        )
+    return ours[0]
+
+
+def _of_environments(one: Any) -> bool:  # noqa: ANN401
+    """Whether it is what TRL makes of an environment's `get_reward`."""
+    return getattr(one, "__module__", "").startswith("trl.trainer")
+
+
+def _failure(begun: Batch | Exception) -> Exception | None:
+    if isinstance(begun, Exception):
+        return begun
+    try:
+        begun.wait()
+    except Exception as error:  # noqa: BLE001 - told when all ranks are together
+        return error
+    return None
+
+
+def _tell(batch: Batch, step: int) -> None:
+    causes = [
+        f"{total.boundary}: {total.cause}"
+        for one in batch.wait()
+        for total in one.totals
+        if isinstance(total, Unscored)
+    ]
+    if causes:
+        count = sum(len(one.totals) for one in batch.wait())
+        _log.warning(
+            "steelyard: step %d: %d of %d completions could not be judged and train nothing; the first: %s",
+            step,
+            len(causes),
+            count,
+            causes[0],
+        )
+
+
+class _Quiet(logging.Filter):
+    """TRL prints all columns of a row that was not scored, its solution, too; `_tell` says what failed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("All reward functions returned None")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    quiet, tellers = _Quiet(), [logging.getLogger(name) for name in _TELLERS]
+    for teller in tellers:
+        teller.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for teller in tellers:
+            teller.removeFilter(quiet)

@@ -1,0 +1,173 @@
+"""What TRL hands a reward function, as rollouts in groups; and what it takes back.
+
+TRL calls a reward function once per generation batch and process, with lists: a prompt, a completion and
+one value of each column of the dataset for every completion. Which rows are a group it does not say: the
+completions of a prompt follow each other, so a block of equal prompts and equal columns is one. A prompt
+that is drawn twice in a row makes one block of twice the size: that only matters to a reward that takes
+whole groups, and `group_size` divides it.
+
+Only the columns that the recipe reads are taken along, unless a function of it takes whatever there is
+(`**kwargs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from steelyard.errors import RefusedError
+from steelyard.rewards import FunctionReward, Recipe
+from steelyard.rollout import OF_THE_COMPLETION, Group, Rollout, Text, canonical_json
+
+IDS: Final = "completion_ids"
+FROM_TRL: Final = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
+"""Keywords that are no columns."""
+
+
+class Rows:
+    """Numbers rollouts and groups on through a run.
+
+    Parameters
+    ----------
+    recipe
+        What will be asked: it says which columns are read.
+    rank
+        Of this process, for messages.
+    recorded
+        Whether the rollouts are written down, so that their columns must be JSON.
+    """
+
+    def __init__(self, recipe: Recipe, *, rank: int, recorded: bool) -> None:
+        self._recipe = recipe
+        self._rank = rank
+        self._recorded = recorded
+        self._groups = 0
+        self._rollouts = 0
+        more = any(
+            isinstance(part.reward, FunctionReward) and part.reward.arguments.more for part in recipe.parts
+        )
+        asked = {*recipe.read, *recipe.needed, *OF_THE_COMPLETION}
+        self._reads = None if more else asked
+        self._ids = more or recipe.counts or IDS in asked & {*_also(recipe)}
+        self._looked = False
+
+    def groups(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        ids: Sequence[Sequence[int]] | None,
+        columns: Mapping[str, Sequence[Any]],
+        *,
+        step: int | None,
+        group_size: int | None,
+    ) -> list[Group]:
+        """Make groups of what TRL hands over, in its order.
+
+        Parameters
+        ----------
+        prompts, completions
+            Texts or lists of messages, shape `(B,)`.
+        ids
+            The tokens of each completion.
+        columns
+            The dataset's, one value for each completion.
+        step
+            The training step, for messages.
+        group_size
+            Completions of a prompt, where blocks shall be divided by it.
+
+        Raises
+        ------
+        RefusedError
+            If lists differ in length, a column that the recipe needs is absent, or one cannot be written
+            down.
+        """
+        reads = self._reads
+        read = {name: values for name, values in columns.items() if reads is None or name in reads}
+        if ids is not None and self._ids:
+            read[IDS] = ids
+        for name, values in {"completions": completions, **read}.items():
+            if len(values) != len(prompts):
+                raise RefusedError(
+                    f"{len(values)} values for {len(prompts)} prompts",
+                    where=f"TRL's {name}",
+                    remedy="hand over one for each completion",
+                )
+        if not self._looked:
+            self._look(read)
+        where = f"step {step}" if step is not None else "batch"
+        if self._rank:
+            where = f"rank {self._rank}, {where}"
+        shared = [values for name, values in read.items() if name not in OF_THE_COMPLETION]
+        names, lists = list(read), list(read.values())
+        groups: list[Group] = []
+        for first, last in _blocks([prompts, *shared], group_size):
+            group, start = self._groups, self._rollouts - first
+            groups.append(
+                Group(
+                    group,
+                    group,
+                    [
+                        Rollout(
+                            start + row,
+                            prompts[row],
+                            completions[row],
+                            dict(zip(names, [values[row] for values in lists], strict=True)),
+                            (group, row - first),
+                            start + row,
+                            f"{where}, row {row}",
+                        )
+                        for row in range(first, last)
+                    ],
+                )
+            )
+            self._groups += 1
+            self._rollouts += last - first
+        return groups
+
+    def _look(self, read: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse, at the first batch, what can never be judged or written down."""
+        absent = [name for name in self._recipe.needed if name not in read]
+        if absent:
+            have = sorted(read)
+            raise RefusedError(
+                f"the dataset has no column {absent[0]!r}, which the reward needs "
+                f"(what it reads here: {', '.join(have) or 'nothing'})",
+                where="train_dataset",
+                remedy=f"rename a column (dataset.rename_column(..., {absent[0]!r})), and keep it: "
+                "GRPOConfig(remove_unused_columns=False)",
+            )
+        for name, values in read.items() if self._recorded else ():
+            try:
+                orjson.loads(canonical_json(values[0]))
+            except (TypeError, ValueError) as error:
+                raise RefusedError(
+                    f"{name!r} holds {type(values[0]).__name__}, which no ledger can keep ({error})",
+                    where="train_dataset",
+                    remedy="drop the column or store it as text, name what the function reads instead of "
+                    "**kwargs, or score without a ledger",
+                ) from None
+        self._looked = True
+
+
+def _also(recipe: Recipe) -> Iterator[str]:
+    for part in recipe.parts:
+        yield from part.reward.columns
+        yield from getattr(part.reward, "also", ())
+
+
+def _blocks(lists: Sequence[Sequence[Any]], size: int | None) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of each run of equal rows, divided by `size` where that goes in evenly."""
+    prompts, *others = lists
+    first, rows = 0, len(prompts)
+    for row in range(1, rows + 1):
+        same = row < rows and prompts[row] == prompts[row - 1]
+        if same and all(values[row] == values[row - 1] for values in others):
+            continue
+        length = row - first
+        part = size if size and length % size == 0 else length
+        for start in range(first, row, part):
+            yield start, start + part
+        first = row

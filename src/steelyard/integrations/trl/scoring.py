@@ -1,0 +1,412 @@
+"""One reward function for TRL's trainers, which owns the composition (L0).
+
+TRL adds up what several reward functions return and takes a missing part for 0 (`nansum`), so a checker that
+crashed beside a format that holds trains like a wrong answer. `reward` gives one function instead: a recipe
+adds up the parts, a required part that is unscored makes the whole row `None`, and TRL (from 1.6 on)
+leaves a row that no function scored out of its group.
+
+It is synchronous. Every version dispatches that alike and in the thread that trains; asynchronous
+functions TRL starts only when all synchronous ones have ended, does not recognise as instances before
+1.14, and cannot cut. Scoring goes on in the `Scorer`'s own thread and processes in either case, under our
+deadlines.
+
+What it can tell goes into TRL's own log: per completion (`log_extra`, so that the completions' Parquet is
+a source of prices) and per batch (`log_metric`). The names never depend on what happened: before 1.14
+ranks that log different ones wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeAlias
+
+from steelyard.advantages import SCHEMES, dead
+from steelyard.clock import Seconds, SystemClock
+from steelyard.errors import RefusedError
+from steelyard.integrations.scorer import DEADLINE_S, Durability, Pending, Scorer
+from steelyard.integrations.trl.rows import FROM_TRL, Rows
+from steelyard.integrations.trl.told import per_batch, per_row
+from steelyard.outcome import Part, Reward, Scored, ScoredGroup, Unscored
+from steelyard.rewards import Recipe
+from steelyard.rewards import reward as as_reward
+from steelyard.rewards.asked import recipe_of
+from steelyard.rollout import Text
+from steelyard.runtime import PLACES
+
+Asked: TypeAlias = "Recipe | str | Path | Reward | Callable[..., Any] | Sequence[Reward | Callable[..., Any]]"
+
+
+class Log(Protocol):
+    """TRL's `log_extra` and `log_metric`."""
+
+    def __call__(self, name: str, value: Any, /) -> None:  # noqa: ANN401 - values, or one
+        """Log."""
+
+
+def reward(
+    recipe: Asked,
+    *,
+    weights: Sequence[float] | None = None,
+    floors: Sequence[float] | None = None,
+    name: str = "steelyard",
+    boundary: str | None = None,
+    advantage: str = "grpo",
+    ledger: str | Path | None = None,
+    durability: Durability = "full",
+    timeout_s: Seconds | None = None,
+    workers: int | None = None,
+    places: int = PLACES,
+    stop: bool = True,
+    deadline_s: Seconds | None = None,
+    group_size: int | None = None,
+) -> Scoring:
+    """Make one reward function for a TRL trainer.
+
+    Parameters
+    ----------
+    recipe
+        What to ask: a `Recipe`, the path of one (`recipe.toml`), rewards by name (`"gsm8k,format"`), a reward
+        or function, or a list of reward functions as TRL takes it.
+    weights, floors
+        Of a list: one weight for each (TRL's `reward_weights`), and the lowest value each can return (0 if
+        not said): what a completion gets on which the function fails.
+    name
+        What TRL's log calls it.
+    boundary
+        Where model-written code runs, for rewards by name that run any (`bubblewrap`, `runc`, ...).
+    advantage
+        What the trainer makes of the rewards: `grpo` (its `scale_rewards="group"`), `batch`, or `dr_grpo`
+        (`"none"`). It says how many votes a group needs after a failure; with fewer, none of it votes.
+    ledger
+        Where to write it down: rank `r` from 1 on writes `NAME.rank{r}.SUFFIX`.
+    durability, timeout_s, workers, places, stop
+        As in `Scorer`.
+    deadline_s
+        Wall seconds that a batch may take; the run stops then. If not said, 900, and at most half of the
+        time after which the process group gives up on a rank.
+    group_size
+        `num_generations`, for rewards that take a whole group where a prompt may follow itself.
+
+    Returns
+    -------
+    Scoring
+        To be given as `reward_funcs`.
+
+    Raises
+    ------
+    RefusedError
+        If a reward cannot be run here.
+
+    Examples
+    --------
+    >>> from steelyard.integrations.trl import reward
+    >>> with reward("gsm8k,format:think+answer") as scoring:
+    ...     scoring(prompts=["6 * 3?"] * 2, completions=["#### 18", "#### 17"], answer=["18", "18"])
+    [1.2, 0.2]
+    """
+    if group_size is not None and group_size < 1:
+        raise RefusedError(
+            f"{group_size} completions of a prompt", where="group_size", remedy="say at least 1"
+        )
+    if advantage not in SCHEMES:
+        raise RefusedError(
+            f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
+        )
+    settings = Settings(
+        name, advantage, ledger, durability, timeout_s, workers, places, stop, deadline_s, group_size
+    )
+    return Scoring(_recipe(recipe, weights, floors, boundary), settings)
+
+
+def _recipe(
+    asked: Asked,
+    weights: Sequence[float] | None,
+    floors: Sequence[float] | None,
+    boundary: str | None,
+) -> Recipe:
+    if not isinstance(asked, Sequence) or isinstance(asked, str):
+        if weights is not None or floors is not None:
+            raise RefusedError(
+                "weights and floors go with a list of functions",
+                where="reward",
+                remedy="give them in the recipe: Part(reward, weight=...), reward(floor=...)",
+            )
+        if isinstance(asked, Recipe):
+            return asked
+        if isinstance(asked, str | Path):
+            return recipe_of(str(asked), places=None if boundary is None else {"boundary": boundary})
+        asked = [asked]
+    for what, values in {"weights": weights, "floors": floors}.items():
+        if values is not None and len(values) != len(asked):
+            raise RefusedError(
+                f"{len(values)} {what} for {len(asked)} functions", where=what, remedy="give one for each"
+            )
+    return Recipe(
+        tuple(
+            Part(
+                _as_reward(one, 0.0 if floors is None else floors[place]),
+                1.0 if weights is None else weights[place],
+            )
+            for place, one in enumerate(asked)
+        )
+    )
+
+
+def _as_reward(one: Reward | Callable[..., Any], floor: float) -> Reward:
+    if all(hasattr(one, word) for word in ("identity", "how", "takes", "floor")):
+        return one  # type: ignore[return-value]  # it is a reward already
+    if hasattr(one, "forward"):
+        raise RefusedError(
+            f"{type(one).__name__} is a model, which no worker process should hold",
+            where="reward",
+            remedy="score with it in a function of your own (async def f(prompts, completions, **columns))",
+        )
+    if not callable(one):
+        raise RefusedError(
+            f"{one!r} is no reward function", where="reward", remedy="give a function, or a reward's name"
+        )
+    try:
+        return as_reward(takes="batch", floor=floor)(one)  # TRL, too, calls it once for a batch
+    except RefusedError as refused:
+        if "takes=" not in refused.reason:
+            raise
+        return as_reward(floor=floor)(one)  # a function of one completion
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `reward` was told besides the recipe; its parameters say what each is."""
+
+    name: str
+    advantage: str
+    ledger: str | Path | None
+    durability: Durability
+    timeout_s: Seconds | None
+    workers: int | None
+    places: int
+    stop: bool
+    deadline_s: Seconds | None
+    group_size: int | None
+
+
+class Batch:
+    """One call's rows under way, and what they are."""
+
+    def __init__(self, pending: Pending, prompts: Sequence[Text], completions: Sequence[Text]) -> None:
+        self.pending = pending
+        self.prompts = prompts
+        self.completions = completions
+        self.scored: Sequence[ScoredGroup] | None = None
+        self.exposed_s = 0.0
+        """Seconds that somebody waited for it."""
+
+    def wait(self) -> Sequence[ScoredGroup]:
+        """Wait until all is scored.
+
+        Raises
+        ------
+        RunStoppedError
+            As `Pending`.
+        """
+        if self.scored is None:
+            clock = SystemClock()
+            began = clock.now()
+            try:
+                self.scored = self.pending.result()
+            finally:
+                self.exposed_s += clock.now() - began
+        return self.scored
+
+
+class Scoring:
+    """A reward function as TRL calls it. `reward` makes it.
+
+    It starts its runtime at the first call, so that it can be pickled, and is sent to whichever process
+    trains. Close it, or use it in a `with`, to end worker processes before the program ends.
+
+    Attributes
+    ----------
+    recipe
+        What is asked.
+    settings
+        How.
+    """
+
+    def __init__(self, recipe: Recipe, settings: Settings) -> None:
+        self.__name__ = settings.name
+        self.recipe = recipe
+        self.settings = settings
+        self.advantage = settings.advantage
+        """What the trainer makes of the rewards."""
+        self._scorer: Scorer | None = None
+        self._pid = 0
+        self._rows: Rows | None = None
+        self._begun: Batch | None = None
+        self._run = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"recipe": self.recipe, "settings": self.settings}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        Scoring.__init__(self, state["recipe"], state["settings"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End worker processes, slots and the thread, and close the ledger; a later call starts anew."""
+        scorer, self._scorer, self._begun = self._scorer, None, None
+        if scorer is not None and self._pid == os.getpid():
+            scorer.close()
+
+    @property
+    def ledger(self) -> Path | None:
+        """Where this rank writes it down."""
+        path, rank = self.settings.ledger, _rank()
+        if path is None:
+            return None
+        path = Path(path)
+        return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
+
+    @property
+    def deadline_s(self) -> Seconds:
+        """Wall seconds that a batch may take, here and now.
+
+        Raises
+        ------
+        RefusedError
+            If the process group gives up on a rank before.
+        """
+        gives_up_s, said_s = _gives_up_s(), self.settings.deadline_s
+        if said_s is None:
+            return min(DEADLINE_S, gives_up_s / 2)
+        if said_s >= gives_up_s:
+            raise RefusedError(
+                f"a batch may take {said_s:g} s, and the process group gives up after {gives_up_s:g} s",
+                where="deadline_s",
+                remedy="lower it, or raise ddp_timeout in the trainer's arguments",
+            )
+        return said_s
+
+    def begin(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        ids: Sequence[Sequence[int]] | None,
+        columns: Mapping[str, Sequence[Any]],
+        *,
+        step: int | None,
+        group_size: int | None = None,
+    ) -> Batch:
+        """Begin to score a batch, of which the next call with the same rows takes the outcome.
+
+        Raises
+        ------
+        RefusedError
+            As `Rows.groups` and `Scorer`.
+        """
+        self._drop()
+        if self._scorer is None or self._pid != os.getpid():
+            self._start()
+        assert self._scorer is not None  # noqa: S101 - for the type
+        assert self._rows is not None  # noqa: S101 - for the type
+        groups = self._rows.groups(
+            prompts, completions, ids, columns, step=step, group_size=group_size or self.settings.group_size
+        )
+        self._begun = Batch(self._scorer.submit(groups, step=step), prompts, completions)
+        return self._begun
+
+    def __call__(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        *,
+        trainer_state: Any = None,  # noqa: ANN401 - TRL's
+        log_extra: Log | None = None,
+        log_metric: Log | None = None,
+        **columns: Sequence[Any],
+    ) -> list[float | None]:
+        """Score a batch: a number for each completion, or `None` for one that does not vote.
+
+        Raises
+        ------
+        TooManyUnscoredError, RunStoppedError, RefusedError
+            What stops the run; with the reason, and the next step.
+        """
+        batch = self._begun
+        if batch is None or batch.completions != completions or batch.prompts != prompts:
+            step = getattr(trainer_state, "global_step", None)
+            of_dataset = {name: values for name, values in columns.items() if name not in FROM_TRL}
+            batch = self.begin(prompts, completions, completion_ids, of_dataset, step=step)
+        try:
+            scored = batch.wait()
+        finally:
+            self._begun = None
+        if log_extra is not None:
+            for word, values in per_row(scored, self.recipe, run=self._run).items():
+                log_extra(word, values)
+        if log_metric is not None:
+            for word, value in per_batch(scored, self.recipe, exposed_s=batch.exposed_s).items():
+                log_metric(word, value)
+        return [value for one in scored for value in _numbers(one, self.advantage)]
+
+    def _drop(self) -> None:
+        batch, self._begun = self._begun, None
+        if batch is not None and batch.scored is None:
+            batch.pending.cancel()
+
+    def _start(self) -> None:
+        told, ledger = self.settings, self.ledger
+        self._scorer = Scorer(
+            self.recipe,
+            ledger=ledger,
+            name=told.name,
+            durability=told.durability,
+            advantage=self.advantage,
+            timeout_s=told.timeout_s,
+            workers=told.workers,
+            places=told.places,
+            stop=told.stop,
+            deadline_s=self.deadline_s,
+        )
+        self._pid = os.getpid()
+        self._run = f"{_rank()}.{SystemClock().unix():.3f}"
+        self._rows = Rows(self.recipe, rank=_rank(), recorded=ledger is not None)
+
+
+def _numbers(scored: ScoredGroup, scheme: str) -> list[float | None]:
+    """What TRL is told of a group: nothing, where a failure left too few votes for its arithmetic."""
+    totals = scored.totals
+    failed = any(isinstance(total, Unscored) for total in totals)
+    votes = sum(isinstance(total, Scored) for total in totals)
+    if failed and (dead(totals) or votes < SCHEMES[scheme].minimum(len(totals))):
+        return [None] * len(totals)
+    return [total.value if isinstance(total, Scored) else None for total in totals]
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _gives_up_s() -> Seconds:
+    """After how many seconds the process group of this process gives up; no end if there is none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return float("inf")
+    if torch.distributed.get_world_size() == 1:
+        return float("inf")
+    try:
+        group = torch.distributed.distributed_c10d._get_default_group()  # noqa: SLF001 - no other door
+        backend = group._get_backend(group._device_types[0])  # noqa: SLF001
+        seconds: float = backend.options._timeout.total_seconds()  # noqa: SLF001
+    except (AttributeError, IndexError, RuntimeError):
+        return float("inf")  # another PyTorch keeps it elsewhere; the mixin compares with ddp_timeout
+    return seconds

@@ -1,0 +1,118 @@
+"""What a scored batch tells TRL's log: columns of values per completion, and numbers per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import nan
+from typing import Any, Final
+
+from steelyard.clock import Seconds
+from steelyard.files.foreign.read import CENSORED, CODE, ROW, SERVICE, VERDICT
+from steelyard.outcome import Abstained, Score, Scored, ScoredGroup, Unscored, Verdict
+from steelyard.rewards import Recipe
+
+PART: Final = "steelyard/part/"
+"""Before the name of a part, in the table of completions: its value, null where it did not judge."""
+
+MEAN: Final = "steelyard/mean/"
+"""Before the name of a part, among the metrics: its mean over the completions that it judged."""
+
+_WORDS: Final = {Scored: "scored", Abstained: "abstained", Unscored: "unscored"}
+
+
+def per_row(scored: Sequence[ScoredGroup], recipe: Recipe, *, run: str) -> dict[str, list[Any]]:
+    """Columns of one value for each completion, in order.
+
+    Parameters
+    ----------
+    scored
+        Whole groups.
+    recipe
+        Names the parts.
+    run
+        Tells the rows of this process from those of others.
+    """
+    totals = [total for one in scored for total in one.totals]
+    clocks = [clock for one in scored for clock in _clocks(one)]
+    columns: dict[str, list[Any]] = {
+        VERDICT: [_WORDS[type(total)] for total in totals],
+        CODE: [_code(total) for total in totals],
+        SERVICE: [seconds for seconds, _ in clocks],
+        CENSORED: [cut for _, cut in clocks],
+        ROW: [f"{run}/{rollout.ordinal}" for one in scored for rollout in one.group.rollouts],
+    }
+    for name in recipe.names:
+        verdicts = (score.verdict for one in scored for score in one.parts[name])
+        columns[PART + name] = [said.value if type(said) is Scored else None for said in verdicts]
+    return columns
+
+
+def per_batch(scored: Sequence[ScoredGroup], recipe: Recipe, *, exposed_s: Seconds) -> dict[str, float]:
+    """Metrics: the same names whatever happened; `nan` where there is nothing to take a mean of.
+
+    Parameters
+    ----------
+    scored
+        Whole groups.
+    recipe
+        Names the parts.
+    exposed_s
+        How long the trainer waited for it.
+    """
+    totals = [total for one in scored for total in one.totals]
+    clocks = [attempt.clocks for one in scored for attempt in one.attempts.values()]
+    told = {
+        "steelyard/unscored": _share(isinstance(total, Unscored) for total in totals),
+        "steelyard/abstained": _share(isinstance(total, Abstained) for total in totals),
+        "steelyard/exposed_s": exposed_s,
+        "steelyard/slowest_s": max((clock.service_s or 0.0 for clock in clocks), default=0.0),
+        "steelyard/longest_queue_s": max((clock.queued_s or 0.0 for clock in clocks), default=0.0),
+    }
+    for name in recipe.names:
+        verdicts = (score.verdict for one in scored for score in one.parts[name])
+        values = [said.value for said in verdicts if type(said) is Scored]
+        told[MEAN + name] = sum(values) / len(values) if values else nan
+    return told
+
+
+def _share(which: Iterator[bool]) -> float:
+    seen = list(which)
+    return sum(seen) / len(seen) if seen else nan
+
+
+def _code(total: Verdict) -> str | None:
+    """Why it is not full marks, or what failed."""
+    if type(total) is Scored:
+        return total.code
+    return total.boundary if isinstance(total, Unscored) else None
+
+
+def _clocks(one: ScoredGroup) -> list[tuple[Seconds | None, bool]]:
+    """Per rollout: seconds of its longest part, repeated attempts included, and whether it was cut."""
+    again = any(attempt.ordinal for attempt in one.attempts.values())
+    parts = [
+        [_repeated(one, score) if again else _single(one, score) for score in scores]
+        for scores in one.parts.values()
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        (max((took for took, _ in of if took is not None), default=None), any(cut for _, cut in of))
+        for of in zip(*parts, strict=True)
+    ]
+
+
+def _single(one: ScoredGroup, score: Score) -> tuple[Seconds | None, bool]:
+    attempt = None if score.attempt is None else one.attempts.get(score.attempt)
+    return (None, False) if attempt is None else (attempt.clocks.service_s, attempt.clocks.censored)
+
+
+def _repeated(one: ScoredGroup, score: Score) -> tuple[Seconds | None, bool]:
+    clocks = [
+        attempt.clocks
+        for attempt in one.attempts.values()
+        if attempt.id == score.attempt
+        or (attempt.part == score.part and attempt.first == score.ordinal and attempt.members == 1)
+    ]
+    took = [clock.service_s for clock in clocks if clock.service_s is not None]
+    return sum(took) if took else None, any(clock.censored for clock in clocks)
