@@ -158,3 +158,13 @@ async def trl_waits(completions, level=None, **kwargs):
 @steelyard.reward(takes="batch")
 def in_batches(completions):
     return [float(len(completions)) for _ in completions]
+
+
+def lengths(completions, **_columns):
+    """As TRL calls them: of a batch."""
+    return [float(len(completion)) for completion in completions]
+
+
+def scaled(completions, by, **_columns):
+    """To be made a reward by `functools.partial(scaled, by=2.0)`."""
+    return [by * len(completion) for completion in completions]

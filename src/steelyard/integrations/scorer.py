@@ -101,6 +101,7 @@ class Scorer:
                 remedy="say how many seconds a batch may take",
             )
         self.recipe = recipe
+        self.advantage = advantage
         self.deadline_s = deadline_s
         self._clock = clock or SystemClock()
         self._pid = os.getpid()
@@ -125,7 +126,8 @@ class Scorer:
         except BaseException:
             self._shut()
             raise
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
         self._leave = asyncio.Event()
         ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
@@ -198,18 +200,16 @@ class Scorer:
     # In the thread
 
     def _main(self, ready: queue.SimpleQueue[BaseException | None]) -> None:
-        asyncio.set_event_loop(self._loop)
         error: BaseException | None = None
         try:
-            self._loop.run_until_complete(self._serve(ready))
+            self._runner.run(self._serve(ready))
         except BaseException as failed:  # noqa: BLE001 - whoever waits hears of it
             error = failed
             ready.put(failed)
         finally:
             self._end(error or RunStoppedError("the scorer was closed"))
-            with suppress(Exception):
-                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            with suppress(BaseException):  # ends what runs, and with it the runtime
+                self._runner.close()
             self._shut()
 
     async def _serve(self, ready: queue.SimpleQueue[BaseException | None]) -> None:

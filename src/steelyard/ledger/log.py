@@ -104,7 +104,8 @@ class Ledger:
     def __init__(self, path: str | Path, *, write: bool = True) -> None:
         self.path = path = Path(path)
         # a link to a ledger is the same ledger: one lock, beside the file itself
-        self._lock = FileLock(f"{path.resolve()}.lock") if write else None
+        # and whichever thread closes it lets go of it
+        self._lock = FileLock(f"{path.resolve()}.lock", thread_local=False) if write else None
         if not write and not path.exists():
             raise RefusedError("there is no such ledger", where=str(path), remedy="check the path")
         beside = [path, *(Path(f"{path}{suffix}") for suffix in BESIDE)]

@@ -50,11 +50,11 @@ SCHEME: Final = {"group": "grpo", "batch": "batch", "none": "dr_grpo"}
 """What TRL's `scale_rewards` is called here: it says how many votes a group needs."""
 
 _log = logging.getLogger("steelyard")
-_TELLERS: Final = ("trl.trainer.grpo_trainer", "trl.trainer.rloo_trainer")
+_TELLER: Final = logging.getLogger("trl.trainer.grpo_trainer")
 
 
 class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is put before
-    """Put before a TRL trainer: `class MyTrainer(ScoringMixin, trl.GRPOTrainer)`.
+    """Put before TRL's `GRPOTrainer`, or one derived from it: `class Mine(ScoringMixin, trl.GRPOTrainer)`.
 
     Its `reward_funcs` is one `reward(...)`; an environment's own `get_reward` may stand beside it.
 
@@ -78,9 +78,16 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
         denominator: Literal["full", "voting"] = "full",
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
+        if not isinstance(self, trl.GRPOTrainer):
+            raise RefusedError(
+                f"{type(self).__name__} is no GRPOTrainer",
+                where="ScoringMixin",
+                remedy="use reward(...) with it as it is: in RLOOTrainer KL is part of the reward, so a row "
+                "without one trains nothing there",
+            )
         super().__init__(*args, **kwargs)
         self._scoring = _scoring(self.reward_funcs)
-        self._scoring.advantage = SCHEME[getattr(self, "scale_rewards", "none")]
+        self._scoring.advantage = SCHEME[self.scale_rewards]
         self._denominator = denominator
         self._batch: list[dict[str, Any]] = []
         self._begun: Batch | Exception | None = None
@@ -302,11 +309,9 @@ class _Quiet(logging.Filter):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    quiet, tellers = _Quiet(), [logging.getLogger(name) for name in _TELLERS]
-    for teller in tellers:
-        teller.addFilter(quiet)
+    quiet = _Quiet()
+    _TELLER.addFilter(quiet)
     try:
         yield
     finally:
-        for teller in tellers:
-            teller.removeFilter(quiet)
+        _TELLER.removeFilter(quiet)

@@ -12,7 +12,7 @@ Only the columns that the recipe reads are taken along, unless a function of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -96,7 +96,7 @@ class Rows:
                     remedy="hand over one for each completion",
                 )
         if not self._looked:
-            self._look(read)
+            self._look(read, columns)
         where = f"step {step}" if step is not None else "batch"
         if self._rank:
             where = f"rank {self._rank}, {where}"
@@ -127,14 +127,13 @@ class Rows:
             self._rollouts += last - first
         return groups
 
-    def _look(self, read: Mapping[str, Sequence[Any]]) -> None:
+    def _look(self, read: Mapping[str, Sequence[Any]], columns: Iterable[str]) -> None:
         """Refuse, at the first batch, what can never be judged or written down."""
         absent = [name for name in self._recipe.needed if name not in read]
         if absent:
-            have = sorted(read)
             raise RefusedError(
-                f"the dataset has no column {absent[0]!r}, which the reward needs "
-                f"(what it reads here: {', '.join(have) or 'nothing'})",
+                f"the dataset has no column {absent[0]!r}, which the reward needs; it has "
+                f"{', '.join(sorted(columns)) or 'no columns but the prompt'}",
                 where="train_dataset",
                 remedy=f"rename a column (dataset.rename_column(..., {absent[0]!r})), and keep it: "
                 "GRPOConfig(remove_unused_columns=False)",
