@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TRL := 1.6.0 1.9.2 1.14.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs
+.PHONY: help demo test test-trl-matrix lint bench docs
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 23
 
 demo: $(VENV)/.package ## score answers and programs of examples/, and show what became of them
 	@mkdir -p out && rm -f out/demo.* out/code.*
@@ -34,6 +35,18 @@ demo: $(VENV)/.package ## score answers and programs of examples/, and show what
 
 test: $(VENV)/.dev ## run the whole suite
 	$(BIN)/pytest
+
+test-trl-matrix: $(VENV)/.dev $(TRL:%=out/trl/%) ## run the tests of TRL's trainers against old TRL, and the newest
+	@set -e; for version in $(TRL) newest; do \
+	  if [ $$version != newest ]; then export PYTHONPATH=$(CURDIR)/out/trl/$$version; else unset PYTHONPATH; fi; \
+	  $(BIN)/python -c "import trl; print('== TRL', trl.__version__, 'of', trl.__path__[0]); assert '$$version' in ('newest', trl.__version__)"; \
+	  STEELYARD_MUST_WORK=torch,trl $(BIN)/pytest -q tests/integrations/test_trl_*.py; \
+	done
+
+out/trl/%: | $(VENV)/.dev
+	@rm -rf $@.part
+	$(BIN)/python -m pip install -qq --no-deps --target $@.part trl==$*
+	@mv $@.part $@
 
 lint: $(VENV)/.dev ## check style, types and floors
 	$(BIN)/ruff check

@@ -1,6 +1,8 @@
 """The law as a function: failures in, verdict or next step out; and the shares above which a run stops."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from steelyard.blame import DOUBTS, OWN_LIMITS, Next, Shares, excused, verdict_on
 from steelyard.outcome import Abstained, End, Failure, Scored, Unscored
@@ -110,3 +112,17 @@ def test_limits_are_settings():
     assert seen(*[MISSING] * 2, *[GOOD] * 8, unscored=0.1, acts_from=10) is not None
     assert seen(*[MISSING] * 2, *[GOOD] * 8, unscored=0.2, acts_from=10) is None
     assert seen(*[ERROR] * 2, *[GOOD] * 8, errors=0.1, acts_from=10) is not None
+
+
+VERDICTS = st.sampled_from([GOOD, MISSING, ERROR, Abstained("x"), Scored(0.0, "wrong")])
+
+
+@given(st.lists(st.lists(st.tuples(VERDICTS, VERDICTS, VERDICTS), max_size=9), max_size=40))
+def test_a_group_counts_as_its_rollouts_do_one_by_one(groups):
+    each, together = Shares(acts_from=1), Shares(acts_from=1)
+    for group in groups:
+        totals, *parts = [[row[at] for row in group] for at in range(3)]
+        together.see_group(totals, parts)
+        for total, *some in group:
+            each.see(total, some)
+        assert together.excess() == each.excess()

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from steelyard.outcome import Abstained, Scored
-from steelyard.rewards import named
+from steelyard.outcome import Abstained, Part, Scored
+from steelyard.rewards import Recipe, named
+from steelyard.runtime import Runtime
 from test_runtime import groups_of, scored
 
 
@@ -33,6 +34,27 @@ def test_a_member_on_which_it_fails_pays_alone(text, code):
     by_group = totals(groups, "user_rewards:trl_accuracy", timeout_s=0.2)
     assert [verdict.code for verdict in by_group[0]] == [None, code, None]
     assert by_group[1] == [Scored(1.0)] * 2
+
+
+def test_groups_in_one_message_have_limits_and_clocks_of_their_own():
+    once, step = groups_of(["4", "4"], columns={"answer": "4"}), {"answer": "4"}
+    bad = [["4", "4"], ["spin", "4"], ["4", "crash"], ["4", "4"]]
+    reward = named("user_rewards:trl_accuracy")
+
+    async def main():
+        async with Runtime(Recipe((Part(reward),)), workers=1, timeout_s=0.3) as runtime:
+            async for _ in runtime.score(once):  # now it is known to be quick, and messages are shared
+                pass
+            groups = groups_of(*bad * 4, start=8, columns=step)
+            return [one async for one in runtime.score(groups)]
+
+    left = sorted(asyncio.run(main()), key=lambda one: one.group.ordinal)
+    codes = [[verdict.code for verdict in one.totals] for one in left]
+    assert codes == [[None, None], ["cpu", None], [None, "reward_error"], [None, None]] * 4
+    for one in left:
+        first = min(one.attempts.values(), key=lambda attempt: attempt.id)
+        assert first.members == 2
+        assert first.clocks.service_s is not None
 
 
 def test_an_awaited_trl_function_is_given_every_other_column_too():

@@ -293,7 +293,7 @@ def _poll(verdicts: Sequence[Verdict], minimum: int, part: str = "total") -> tup
         worst = next((reward for reward in rewards if not abs(reward) <= LARGEST), norm)
         raise RewardError(part, f"rewards must be finite and within +-{LARGEST:g}, got {worst}; bound it")
     deviations = _centred(rewards)
-    if len(rewards) < minimum or dead(verdicts):
+    if len(rewards) < minimum or (len(rewards) < len(verdicts) and dead(verdicts)):
         return deviations, "too_few_votes"
     if hypot(*deviations) <= ROUNDING * norm:
         return deviations, "no_spread"

@@ -17,7 +17,7 @@ Time on the wall is never a verdict by itself: a starved machine looks the same 
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
@@ -185,28 +185,36 @@ class Shares:
     ) -> None:
         self._limits = {"unscored": unscored, "reward_error": errors}
         self._acts_from = acts_from
-        self._recent: deque[str] = deque(maxlen=SHARE_WINDOW)
-        self._counts: Counter[str] = Counter()
+        self._seen = 0
+        self._places: dict[str, deque[int]] = {kind: deque() for kind in self._limits}
 
     def see(self, verdict: Verdict, parts: Iterable[Verdict] = ()) -> None:
         """Count one total, and whether one of its parts failed for the rollout's content."""
-        if len(self._recent) == SHARE_WINDOW:
-            self._counts[self._recent[0]] -= 1
-        kind = ""
         if isinstance(verdict, Unscored):
-            kind = "unscored"
+            self._places["unscored"].append(self._seen)
         elif any(isinstance(one, Scored) and one.code in DOUBTS for one in (verdict, *parts)):
-            kind = "reward_error"
-        self._recent.append(kind)
-        self._counts[kind] += 1
+            self._places["reward_error"].append(self._seen)
+        self._seen += 1
+
+    def see_group(self, totals: Sequence[Verdict], parts: Sequence[Sequence[Verdict]]) -> None:
+        """Count a group's totals, each with what its parts say of it: by part, as many verdicts."""
+        if Unscored not in {*map(type, totals)} and not any(map(_doubtful, (totals, *parts))):
+            self._seen += len(totals)
+            return
+        for place, total in enumerate(totals):
+            self.see(total, [part[place] for part in parts])
 
     def excess(self) -> str | None:
         """Say which share is too large, or `None`."""
-        seen = len(self._recent)
-        if seen < self._acts_from:
-            return None
-        for kind, limit in self._limits.items():
-            if self._counts[kind] > limit * seen:
+        seen = min(self._seen, SHARE_WINDOW)
+        for kind, places in self._places.items():
+            while places and places[0] < self._seen - SHARE_WINDOW:
+                places.popleft()
+            if seen >= self._acts_from and len(places) > self._limits[kind] * seen:
                 words = "are unscored" if kind == "unscored" else "failed in a reward for their content"
-                return f"{self._counts[kind]} of the last {seen} rollouts {words} (at most {limit:.1%})"
+                return f"{len(places)} of the last {seen} rollouts {words} (at most {self._limits[kind]:.1%})"
         return None
+
+
+def _doubtful(verdicts: Sequence[Verdict]) -> bool:
+    return not DOUBTS.isdisjoint([one.code for one in verdicts if type(one) is Scored])

@@ -22,6 +22,12 @@ from steelyard.workers import Failure as Ended
 CPU_S: Final = 10.0
 """CPU seconds that a user's synchronous reward may take for one rollout, unless said otherwise."""
 
+MESSAGE_S: Final = 0.05
+"""What the calls in one message may take together: their verdicts come when all are there."""
+
+LARGEST: Final = 1_024
+"""Rollouts in one message, at most."""
+
 WALL_TIMES: Final = 10
 """The wall backstop of a worker, as a multiple of its CPU limit: a loaded machine is not a slow reward."""
 
@@ -36,6 +42,7 @@ class WorkerCaller:
     def __init__(self, reward: Served, size: int, cpu_s: Seconds | None, clock: Clock) -> None:
         self._reward = reward
         self._clock = clock
+        self.room = 1  # until it is known how long a call takes
         room = reward.room
         cpu_s = (cpu_s or CPU_S) if room is None else room.cpu_s
         self._pool = WorkerPool(
@@ -53,8 +60,10 @@ class WorkerCaller:
         """Judge rollouts as one message; in a fresh process each, if asked."""
         pack = self._reward.pack
         if self._reward.takes is not Takes.ROLLOUT:
+            if not fresh:
+                return await self.several([rollouts])
             item = (len(rollouts), pack(rollouts))
-            outcome = await self._pool.once(item, times=len(rollouts), fresh=fresh)
+            outcome = await self._pool.once(item, times=len(rollouts), fresh=True)
             return [Called(rollouts, self._said_of_all(rollouts, outcome), outcome.clocks)]
         items = [(1, pack(rollout)) for rollout in rollouts]
         if fresh:
@@ -64,6 +73,17 @@ class WorkerCaller:
         return [
             Called([rollout], [self._said(rollout, outcome)], outcome.clocks)
             for rollout, outcome in zip(rollouts, outcomes, strict=True)
+        ]
+
+    async def several(self, calls: Sequence[Sequence[Rollout]]) -> list[Called]:
+        """Judge several batches or groups of one size by one message."""
+        items = [(len(rollouts), self._reward.pack(rollouts)) for rollouts in calls]
+        outcomes = await self._pool.call(items, times=len(calls[0]))
+        longest_s = max(outcome.service_s or 0.0 for outcome in outcomes) / len(calls[0])
+        self.room = int(min(MESSAGE_S / max(longest_s, 1e-9), LARGEST))
+        return [
+            Called(rollouts, self._said_of_all(rollouts, outcome), outcome.clocks)
+            for rollouts, outcome in zip(calls, outcomes, strict=True)
         ]
 
     def _said(self, rollout: Rollout, outcome: Outcome) -> Said:

@@ -185,6 +185,8 @@ class ScoredGroup(NamedTuple):
     parts: Mapping[str, Sequence[Score]]
     advantages: Sequence[float] | None = None
     """One per rollout; `None` under schemes that need the whole batch."""
+    attempts: Mapping[int, Attempt] = {}
+    """By id, the attempts that were made at its rollouts, retries included: `Score.attempt` names one."""
 
 
 class How(Enum):
@@ -243,15 +245,11 @@ def as_judgement(value: object) -> Scored:
     if type(value) is float and abs(value) <= LARGEST:
         return Scored(value)
     if isinstance(value, Scored):
-        number, said = value.value, (value.code, value.reason, value.integrity)
-        sound = type(number) is float and abs(number) <= LARGEST
-        if (
-            type(value) is Scored
-            and sound
-            and all(words is None or (type(words) is str and words.isascii()) for words in said)
-        ):
+        number, code, reason, integrity = value.value, value.code, value.reason, value.integrity
+        sound = type(value) is Scored and type(number) is float and abs(number) <= LARGEST
+        if sound and _words(code) is code and _words(reason) is reason and _words(integrity) is integrity:
             return value
-        return Scored(number if sound else as_judgement(number).value, *map(_words, said))
+        return Scored(as_judgement(number).value, *map(_words, (code, reason, integrity)))
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         shown = repr(value)
         raise ValueError(f"returned {shown if len(shown) <= 80 else shown[:77] + '...'}, which is no number")
@@ -266,8 +264,8 @@ def as_judgement(value: object) -> Scored:
 
 
 def _words(words: object) -> str | None:
-    if words is None:
-        return None
+    if words is None or (type(words) is str and words.isascii()):
+        return words
     if isinstance(words, str):
         return printable(str(words))
     raise ValueError(f"returned {type(words).__name__} for a code, reason or integrity, which is no text")
@@ -300,14 +298,16 @@ def as_judgements(values: object, count: int) -> list[Said]:
     if len(some) != count:
         many = "more" if len(some) > count else str(len(some))
         raise ValueError(f"returned {many} values for {count} rollouts")
-    return [_said(value) for value in some]
+    same: dict[float | str, Scored] = {}  # most rewards take few values
+    return [_said(value, same) for value in some]
 
 
-def _said(value: object) -> Said:
-    if value is None:
-        return NOTHING
-    if isinstance(value, Failure):
-        return value
+def _said(value: object, same: dict[float | str, Scored]) -> Said:
+    if type(value) is float and abs(value) <= LARGEST:
+        key = value or str(value)  # 0.0 and -0.0 are the same key, and not the same number
+        return same.get(key) or same.setdefault(key, Scored(value))
+    if value is None or isinstance(value, Failure):
+        return NOTHING if value is None else value
     try:
         return as_judgement(value)
     except Exception as error:  # noqa: BLE001 - a value's own __float__ may do anything

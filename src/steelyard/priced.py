@@ -25,7 +25,7 @@ from steelyard.files.parquet import MAGIC, arrow
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.observed import observed
 from steelyard.ledger.spans import clocks_of, recorders_of, sessions, spans
-from steelyard.measure.joined import joined, latest, left_out, of_spans, without_clock
+from steelyard.measure.joined import joined, latest, left_out, of_spans, without_clock, without_evaluations
 from steelyard.pricing.money import Prices
 from steelyard.pricing.observed import Observed
 from steelyard.pricing.price import price_observed
@@ -183,7 +183,7 @@ def _of_ledger(ledger: Ledger, number: int | None, phases: Mapping[str, str]) ->
     if run is None:
         found = of_spans(mine, source=ledger.path.name, phases=phases)
     else:
-        found = observed(ledger, run)
+        found = without_evaluations(observed(ledger, run))
         if mine:
             machines = clocks_of(ledger, run, writers)
             found = without_clock(found, machines) if machines else found

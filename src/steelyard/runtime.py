@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import AsyncExitStack, aclosing
 from itertools import count
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Literal, Self, cast
 
 from steelyard.advantages import SCHEMES
 from steelyard.blame import Shares
@@ -24,6 +24,7 @@ from steelyard.clock import Clock, Seconds, SystemClock
 from steelyard.errors import RefusedError, TooManyUnscoredError
 from steelyard.execution import FIXED
 from steelyard.ledger import Departure, Ledger, Run
+from steelyard.ledger.behind import Behind
 from steelyard.outcome import (
     Attempt,
     How,
@@ -40,6 +41,7 @@ from steelyard.rollout import Group, Rollout
 from steelyard.scheduling import AsyncCaller, Batch, Caller, InlineCaller, PartPlan, Scheduler
 from steelyard.scheduling.audits import CLOSE_S, Audits
 from steelyard.scheduling.deadlines import Deadlines, Standing
+from steelyard.scheduling.written import Left
 
 CHUNK: Final = 1_024
 """Rollouts that are entered, and judged by rewards of ours, at a time: below 20 ms of work."""
@@ -79,6 +81,10 @@ class Runtime:
     limiter
         Where the CPU limits of rewards come from that ask for such (`docs/deadlines.md`); one of each of
         their own if not given.
+    durability
+        `full`: nothing is judged before its rollout is recorded, and nothing handed on before its score is.
+        `step`: a background thread writes once a call of `score` has ended, so that a trainer does not wait
+        for it, and a process that is killed may lose its last step, never more.
     by_chunk
         Whether every 1,024 rollouts, or rows of one `step`, are a training step; else one call is one.
     clock
@@ -115,6 +121,7 @@ class Runtime:
         places: int = PLACES,
         stop: bool = True,
         limiter: Deadlines | None = None,
+        durability: Literal["full", "step"] = "full",
         by_chunk: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -125,6 +132,10 @@ class Runtime:
             raise RefusedError(
                 f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
             )
+        if durability not in ("full", "step"):
+            raise RefusedError(
+                f"there is no durability {durability!r}", where="durability", remedy="one of full, step"
+            )
         refuse_scheme(recipe, advantage)
         for name, number in {"timeout_s": timeout_s, "workers": workers, "places": places}.items():
             if number is not None and not 0 < number < float("inf"):
@@ -132,7 +143,8 @@ class Runtime:
                     f"it must be positive and finite, not {number}", where=name, remedy=f"change {name}"
                 )
         self.recipe = recipe
-        self._ledger = ledger
+        self._behind = Behind(ledger, clock) if durability == "step" and ledger is not None else None
+        self._ledger: Ledger | Behind | None = self._behind or ledger
         self._run = run
         self._scheme = SCHEMES[advantage]
         self._timeout_s = timeout_s
@@ -144,6 +156,7 @@ class Runtime:
         self._callers: dict[str, Caller] | None = None
         self._by_chunk = by_chunk
         self._calls = 0
+        self._ids: Iterator[int] | None = None
         words = {part.reward.name: getattr(part.reward, "deadline", FIXED) for part in recipe.parts}
         self._audits = {
             name: Audits(limiter or Deadlines(word)) for name, word in words.items() if word != FIXED
@@ -168,13 +181,14 @@ class Runtime:
         async with AsyncExitStack() as closing:
             for caller in callers.values():
                 closing.push_async_callback(caller.close)
+            if self._behind is not None:
+                closing.callback(self._behind.close)
             for audits in self._audits.values():
                 closing.push_async_callback(audits.close, 0.0)
             for audits in self._audits.values():
                 await audits.close(CLOSE_S if kind is None else 0.0)
             if self._ledger is not None and self._run is not None and kind is None:
-                ids = count(self._ledger.next_attempt(self._run))
-                self._ledger.leave(self._run, attempts=self._audited(ids))
+                self._ledger.leave(self._run, attempts=self._audited())
 
     async def score(
         self, groups: Iterable[Group], *, step: int | str | None = None
@@ -207,19 +221,24 @@ class Runtime:
         for part in self.recipe.parts:
             if is_resident(part.reward):
                 await part.reward.attest()
-        first = 0 if self._ledger is None or self._run is None else self._ledger.next_attempt(self._run)
+        if self._behind is not None and self._behind.behind:
+            await asyncio.to_thread(self._behind.settle)
         scheduler = Scheduler(
-            self._plans(), first_attempt=first, canaries=self._canaries, close=self._callers is None
+            self._plans(), ids=self._free(), canaries=self._canaries, close=self._callers is None
         )
-        async with aclosing(scheduler.run(self._entered(groups, step), self._recorded)) as batches:
-            async for batch in batches:
-                scored = [self._scored(group, parts) for group, parts in batch.groups]
-                batch.attempts.extend(self._audited(scheduler.ids))
-                self._record(batch, scored)
-                for one in scored:
-                    yield one
-                    self._watch(one)
-                self._canaries = {**self._canaries, **scheduler.canaries()}
+        try:
+            async with aclosing(scheduler.run(self._entered(groups, step), self._recorded)) as batches:
+                async for batch in batches:
+                    scored = [self._scored(one) for one in self._with_earlier(batch.groups)]
+                    batch.attempts.extend(self._audited())
+                    self._record(batch, scored)
+                    for one in scored:
+                        yield one
+                        self._watch(one)
+                    self._canaries = {**self._canaries, **scheduler.canaries()}
+        finally:
+            if self._behind is not None:
+                self._behind.release() if self._callers is not None else self._behind.close()
 
     # The ledger's side
 
@@ -244,8 +263,15 @@ class Runtime:
         said = group.rollouts[0].columns.get("step")
         return chunk[0].ordinal if said is None else f"step {said}"
 
-    def _audited(self, ids: Iterator[int]) -> list[Attempt]:
-        return [attempt for audits in self._audits.values() for attempt in audits.take(ids)]
+    def _free(self) -> Iterator[int]:
+        """Ids for attempts, on through all calls."""
+        if self._ids is None:
+            ledger, run = self._ledger, self._run
+            self._ids = count(0 if ledger is None or run is None else ledger.next_attempt(run))
+        return self._ids
+
+    def _audited(self) -> list[Attempt]:
+        return [attempt for audits in self._audits.values() for attempt in audits.take(self._free())]
 
     def standings(self) -> list[Standing]:
         """Where learnt CPU limits stand, and what they cost."""
@@ -311,7 +337,27 @@ class Runtime:
             )
         return WorkerCaller(cast("Served", reward), self._workers, self._timeout_s, self._clock)
 
-    def _scored(self, group: Group, parts: Mapping[str, Sequence[Score]]) -> ScoredGroup:
+    def _with_earlier(self, groups: Sequence[Left]) -> Sequence[Left]:
+        """Add the attempts that groups' scores name and that an earlier run of the same record made."""
+        run = self._run
+        if self._ledger is None or run is None or not run.resumed:
+            return groups
+        named = [
+            {score.attempt for scores in one.scores.values() for score in scores} - {None, *one.attempts}
+            for one in groups
+        ]
+        ids = [attempt for some in named for attempt in some if attempt is not None]
+        if not ids:
+            return groups
+        made = self._ledger.attempts_where(run, " AND attempt BETWEEN ?2 AND ?3", min(ids), max(ids))
+        found = {one.id: one for one in made}
+        return [
+            one._replace(attempts={**one.attempts, **{key: found[key] for key in some if key in found}})
+            for one, some in zip(groups, named, strict=True)
+        ]
+
+    def _scored(self, left: Left) -> ScoredGroup:
+        group, parts, attempts = left
         names = self.recipe.names
         if self.recipe.plain:
             totals = [score.verdict for score in parts[names[0]]]
@@ -321,13 +367,15 @@ class Runtime:
                 for place, rollout in enumerate(group.rollouts)
             ]
         by_group = self._scheme.by_group
-        return ScoredGroup(group, totals, parts, None if by_group is None else by_group(totals).values)
+        advantages = None if by_group is None else by_group(totals).values
+        return ScoredGroup(group, totals, parts, advantages, attempts)
 
     def _watch(self, scored: ScoredGroup) -> None:
         if self._shares is None:
             return
-        for place, total in enumerate(scored.totals):
-            self._shares.see(total, (scores[place].verdict for scores in scored.parts.values()))
+        plain = self.recipe.plain  # then the totals are what its one part says
+        parts = [[score.verdict for score in scores] for scores in scored.parts.values() if not plain]
+        self._shares.see_group(scored.totals, parts)
         excess = self._shares.excess()
         if excess is not None:
             raise TooManyUnscoredError(

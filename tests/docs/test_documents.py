@@ -31,9 +31,14 @@ from steelyard.rewards import apart
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 MODULES = sorted(
-    {"steelyard"}.union(m.name for m in pkgutil.walk_packages(steelyard.__path__, "steelyard."))
-    - {"steelyard.__main__"}  # importing it would run it
+    name
+    for name in {"steelyard"}.union(m.name for m in pkgutil.walk_packages(steelyard.__path__, "steelyard."))
+    if not name.endswith(".__main__")  # importing it would run it
 )
+TRAINERS = [
+    pytest.param(name, marks=pytest.mark.needs("trl")) if name.startswith("steelyard.integrations") else name
+    for name in MODULES
+]
 LENIENT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -170,7 +175,7 @@ def leads_inside(target):
     return target.exists() and target.resolve().is_relative_to(ROOT)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", TRAINERS)
 def test_every_example_in_a_docstring_runs(name):
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=LENIENT)

@@ -14,8 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from steelyard import Group, Part, Recipe, RefusedError, Rollout, RunStoppedError, builtin, reward
+from steelyard import (
+    Group,
+    Part,
+    Recipe,
+    RefusedError,
+    Rollout,
+    RunStoppedError,
+    builtin,
+    record_steps,
+    reward,
+)
 from steelyard.integrations.scorer import Scorer
+from steelyard.priced import read_run
 
 RIGHT = Recipe((Part(builtin("gsm8k")),))
 
@@ -184,3 +195,22 @@ def test_a_program_that_ends_without_closing_leaves_nothing_behind(tmp_path: Pat
     assert ("mine" in done.stderr) == ("mine" in ending)
     with sqlite3.connect(ledger) as db:  # and conftest looks for processes
         assert db.execute("SELECT count(*) FROM scores").fetchone() == (1,)
+
+
+def test_what_was_scored_in_an_evaluation_is_no_step_of_training(tmp_path: Path):
+    path = tmp_path / "run.ledger"
+    with Scorer(RIGHT, ledger=path) as scorer, record_steps(path) as steps:
+        for number in range(2):
+            with steps.step(number):
+                with steps.phase("generation"):
+                    pass
+                with steps.phase("reward"):
+                    scorer.submit(groups_of(["#### 18", "no"], first=2 * number), step=number).result()
+                with steps.phase("training"):
+                    pass
+            seen = groups_of(["no"], first=2 * number + 1)
+            scorer.submit(seen, step=f"evaluation at step {number}").result()
+    read = read_run(path).observed
+    assert list(read.steps.labels) == ["0", "1"]
+    assert len(read.rows) == 4
+    assert "2 evaluations left out: no training waits for them" in read.says

@@ -141,6 +141,12 @@ def test_functions_as_trl_takes_them_with_weights():
         values, extra, _ = called(scoring, ["abc", "a"])
     assert values == [3 + 0.5 * 6, 1 + 0.5 * 2]
     assert extra["steelyard/part/lengths"] == [3.0, 1.0]
+    twice = [partial(user_rewards.scaled, by=1.0), partial(user_rewards.scaled, by=-1.0)]
+    with reward(twice, floors=[0.0, -100.0]) as scoring:
+        values, extra, _ = called(scoring, ["abc"])
+    assert values == [0.0]
+    assert extra["steelyard/part/scaled"] == [3.0]
+    assert extra["steelyard/part/scaled_2"] == [-3.0]
     with pytest.raises(RefusedError, match="worker process"):
         called(reward([ignored]), ["a"])
 

@@ -122,7 +122,7 @@ class Outcome:
         self.batches += 1
         self.attempts += batch.attempts
         self.scores += batch.scores
-        self.left += batch.groups
+        self.left += [(one.group, one.scores) for one in batch.groups]
 
     def verdicts(self, part="double"):
         """By completion, from the groups that left."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from itertools import count
 
 import pytest
 from doubles import Double, Outcome, Scripted, by_completion, groups_of, judge, judged, scheduler_of, settled
@@ -201,7 +202,7 @@ def test_an_empty_group_and_no_group_at_all_leave_too():
 
 
 def test_attempts_are_numbered_from_the_first_free_id():
-    outcome = judged(groups_of(3), Double(one), first_attempt=100)
+    outcome = judged(groups_of(3), Double(one), ids=count(100))
     assert [attempt.id for attempt in outcome.attempts] == [100, 101, 102]
 
 

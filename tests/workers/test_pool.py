@@ -98,6 +98,17 @@ def test_cpu_seconds_are_counted_per_item():
     assert all(isinstance(value, int) for value in values(run([("burn", 0.15)] * 4, cpu_s=0.3)))
 
 
+def test_the_limits_of_items_in_one_message_can_be_multiplied_for_each():
+    async def main():
+        async with pool_of(cpu_s=0.1, wall_s=60.0) as pool:
+            return values(await pool.call([("burn", 0.15), ("burn", 0.15), "spin", "a"], times=5))
+
+    first, second, *rest = asyncio.run(main())
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    assert rest == [Cut("cpu"), "a"]
+
+
 def test_an_item_that_sleeps_is_cut_by_its_wall_limit_counted_from_its_own_start():
     outcomes = run([("doze", 0.3), ("doze", 0.3), ("doze", 60), "a"], wall_s=0.5)
     assert values(outcomes) == [False, False, Cut("wall"), "a"]

@@ -16,7 +16,9 @@ from typing import Any
 
 from steelyard.errors import describe
 from steelyard.outcome import Context, End, Failure, Said, Scored, Takes, as_judgements
-from steelyard.rewards import FunctionReward, named
+from steelyard.rewards import FunctionReward
+from steelyard.rewards.carrying import Carried
+from steelyard.rewards.own import again
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Caught(FunctionReward):
         """What a process makes it from: itself."""
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., FunctionReward], tuple[str, float]]:
-        return _found_again, (self.target, self.floor)
+    def __reduce__(self) -> tuple[Callable[..., FunctionReward], tuple[str | Carried, float]]:
+        return _found_again, (self.carried or self.target, self.floor)
 
     def judge(self, packed: Any, context: Context, /) -> Any:  # noqa: ANN401 - what a reward returns
         """Call the function; what it raises is said of the rollouts that made it raise."""
@@ -79,8 +81,8 @@ def caught(reward: FunctionReward, floor: float) -> Caught:
     return Caught(**{**given, "floor": floor})
 
 
-def _found_again(target: str, floor: float) -> FunctionReward:
-    return caught(named(target), floor)
+def _found_again(spec: str | Carried, floor: float) -> FunctionReward:
+    return caught(again(spec), floor)
 
 
 def _part(packed: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:

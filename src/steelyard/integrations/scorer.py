@@ -115,7 +115,7 @@ class Scorer:
                 recipe,
                 ledger=self._record,
                 run=run,
-                **({} if durability == "full" else {"durability": durability}),
+                durability=durability,
                 advantage=advantage,
                 timeout_s=timeout_s,
                 workers=workers,
@@ -161,7 +161,7 @@ class Scorer:
     ) -> None:
         self.close()
 
-    def submit(self, groups: Sequence[Group], *, step: int | None = None) -> Pending:
+    def submit(self, groups: Sequence[Group], *, step: int | str | None = None) -> Pending:
         """Begin to score; what comes of it is waited for with what is returned.
 
         Parameters
@@ -169,7 +169,7 @@ class Scorer:
         groups
             Complete groups, with keys and ordinals that count on through the run.
         step
-            The training step they belong to.
+            The training step they belong to; a name that begins with `evaluation` is none, for prices.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class Scorer:
             for task in tasks:
                 task.cancel()
 
-    async def _score(self, pending: Pending, step: int | None) -> None:
+    async def _score(self, pending: Pending, step: int | str | None) -> None:
         try:
             async with aclosing(self._runtime.score(pending.groups, step=step)) as scored:
                 async for one in scored:

@@ -225,7 +225,7 @@ def _steps(ledger: Ledger, run: Run, groups: Ints) -> tuple[list[str], Ints]:
     if not rows:
         return [""], step_of
     words = _Words()
-    if len(rows) < len(np.unique(groups)):
+    if len(rows) < len(np.unique(groups[groups != MISSING])):  # ordinals may have gaps
         words.number("not told")
     for group, step in rows:
         step_of[group] = words.number(step)

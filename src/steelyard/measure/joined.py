@@ -43,6 +43,8 @@ from steelyard.pricing.observed import (
 
 SAYS: Final = "generation, training and the wait of every step, as a recorder saw them"
 BETWEEN: Final = "between steps"
+EVALUATION: Final = "evaluation"
+"""What the names of steps begin with for which no training waits."""
 """What attempts belong to that began in none."""
 
 _APART_S: Final = 1e-6
@@ -246,6 +248,16 @@ def _any_of(chosen: set[int], numbers: Ints, place: Ints) -> Bools:
 def _taken(column: Floats, place: Ints) -> Floats:
     """A column by place; `nan` where a step has none."""
     return np.where(place != MISSING, column[place], np.nan)
+
+
+def without_evaluations(whole: Observed) -> Observed:
+    """The same run without what was scored to see how good the policy is; unless that is all there is."""
+    kept = np.array([not str(label).startswith(EVALUATION) for label in whole.steps.labels], np.bool_)
+    if kept.all() or not kept.any():
+        return whole
+    found, count = _only(whole, kept), int((~kept).sum())
+    says = f"{count:,} evaluation{'s' * (count > 1)} left out: no training waits for them"
+    return replace(found, says=[*found.says, says])
 
 
 def _only(whole: Observed, kept: Bools) -> Observed:

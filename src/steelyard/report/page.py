@@ -65,6 +65,28 @@ def write_page(path: Path | str, price: Price | None, scored: ScoredRun | None, 
         ]
         figures += drawn
         body += _price(price, drawn)
+    write_document(path, body, figures, title=title)
+
+
+def write_document(path: Path | str, body: Sequence[Html], figures: Sequence[Figure], *, title: str) -> None:
+    """Write a page about anything: blocks of HTML, and the figures that stand in them.
+
+    Parameters
+    ----------
+    path
+        The file, which is replaced.
+    body
+        Made by `steelyard.report.blocks`, which escapes.
+    figures
+        Those in the body.
+    title
+        Its name, in the tab and above everything.
+
+    Raises
+    ------
+    RefusedError
+        Altair or vl-convert is not installed, or the file cannot be written.
+    """
     document = _document(title, blocks.joined(body), figures, _vega(str(path)))
     try:
         Path(path).write_text(document, encoding="utf-8")

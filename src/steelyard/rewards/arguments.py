@@ -5,7 +5,8 @@ and of the user), `rollout` is all of it, `files` and `state` are what an agent 
 what the function may know about its attempt, every other name is a column. A parameter with a default
 keeps it where the row has no such column; `**more` is given nothing, for a reward must say what it reads.
 
-Of several, where it names `completions`, `prompts` or `rollouts`, as trainers' functions do: lists, one
+Of several, where it names `completions`, `prompts` or `rollouts`, as trainers' functions do, or nothing
+of one rollout and `**more`: lists, one
 entry for each rollout, texts and messages as they came. `**more` is then given every other column, as
 TRL does it; `log_extra` and `log_metric`, which there feed a trainer's log, do nothing here.
 """
@@ -122,7 +123,8 @@ def arguments(function: Callable[..., Any], where: str) -> Arguments:
     for parameter in given:
         _refuse(parameter, where)
     names = {p.name for p in given}
-    many = not names.isdisjoint(SEVERAL)
+    open_handed = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    many = not names.isdisjoint(SEVERAL) or (open_handed and names.isdisjoint(ONE))
     mixed = sorted(names & {"rollout", "completion", "prompt"})
     if many and mixed:
         raise RefusedError(
@@ -133,7 +135,7 @@ def arguments(function: Callable[..., Any], where: str) -> Arguments:
     if many:
         # a trainer's own default stays where there is no trainer
         given = tuple(p for p in given if p.name not in _ELSEWHERE)
-    return Arguments(given, many, more=many and any(p.kind is p.VAR_KEYWORD for p in parameters))
+    return Arguments(given, many, more=many and open_handed)
 
 
 def _refuse(parameter: inspect.Parameter, where: str) -> None:

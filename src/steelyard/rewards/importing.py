@@ -16,9 +16,11 @@ from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import CellType, CodeType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 from steelyard.errors import RefusedError, describe
+
+_ALIAS: Final = "_steelyard_"  # of a module that was found by its path, and so has no name to be found by
 
 
 def resolve(target: str) -> object:
@@ -68,7 +70,7 @@ def _load(name: str) -> ModuleType:
     path = Path(name).resolve()
     if not path.is_file():
         raise RefusedError("there is no such file", where=f"reward {name}", remedy="check the path")
-    alias = f"_steelyard_{blake2b(str(path).encode(), digest_size=6).hexdigest()}_{path.stem}"
+    alias = _alias(path)
     if alias in sys.modules:
         return sys.modules[alias]
     spec = importlib.util.spec_from_file_location(alias, path)
@@ -86,8 +88,12 @@ def _load(name: str) -> ModuleType:
     return module
 
 
+def _alias(path: Path) -> str:
+    return f"{_ALIAS}{blake2b(str(path).encode(), digest_size=6).hexdigest()}_{path.stem}"
+
+
 def target_of(function: Callable[..., Any]) -> str:
-    """Where a worker process finds a function; a script's own is found in its file."""
+    """Where a worker process finds a function or a class; a script's own is found in its file."""
     module = getattr(function, "__module__", "")
     if module == "__main__":
         main = sys.modules.get("__main__")
@@ -97,6 +103,8 @@ def target_of(function: Callable[..., Any]) -> str:
             module = spec.name
         elif script is not None:
             module = str(Path(script).resolve())
+    elif module.startswith(_ALIAS):
+        module = getattr(sys.modules.get(module), "__file__", None) or module
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
@@ -127,7 +135,8 @@ def unreachable(function: object, target: str, unwrap: Callable[[object], object
     if module in {"", "__main__"} or module.endswith(">"):
         return "it was defined in an interactive session"
     main = sys.modules.get("__main__")
-    found: object = main if _is_main(main, module) else sys.modules.get(module)
+    known = _alias(Path(module)) if module.endswith(".py") else module
+    found: object = main if _is_main(main, module) else sys.modules.get(known)
     if found is None:  # as far as it can be told without an import
         return None
     for word in name.split("."):

@@ -4,13 +4,16 @@
 `package.module:function` or `path/to/file.py:function`. What the function is given follows from the
 names of its parameters (`arguments`): one rollout, or several, as trainers' functions are written.
 
-Synchronous functions run in worker processes that can be killed: they must be importable there, so a
-lambda or a function inside another is refused. Coroutine functions run in the event loop.
+Synchronous functions run in worker processes that can be killed: they must be importable there, or be
+values that can be sent (`carrying`), so a lambda or a function inside another is refused. Coroutine functions
+run in the event loop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
@@ -18,6 +21,16 @@ from typing import Any, Literal, overload
 from steelyard.errors import RefusedError, describe
 from steelyard.outcome import Context, How, Room, Takes, as_judgement
 from steelyard.rewards.arguments import SEVERAL, Arguments, arguments
+from steelyard.rewards.carrying import (
+    Carried,
+    UncarriedError,
+    inner,
+    is_value,
+    name_of,
+    pickled,
+    said_in,
+    settings,
+)
 from steelyard.rewards.importing import file_text, fingerprint, resolve, target_of, unreachable
 from steelyard.rollout import Rollout
 
@@ -48,6 +61,8 @@ class FunctionReward:
         Says what is wrong with a row's columns, if it was given.
     source
         The digest of its file, when it was read.
+    carried
+        What a worker process is sent instead of `target`: of a partial, an instance, a bound method.
     """
 
     function: Callable[..., Any]
@@ -62,6 +77,7 @@ class FunctionReward:
     depends_on: str = "content"
     fault: Callable[[Mapping[str, Any]], str | None] | None = None
     source: str = ""
+    carried: Carried | None = None
 
     def lint(self, columns: Mapping[str, Any]) -> str | None:
         """Say what is wrong with a row's columns, if a `fault` function was given."""
@@ -86,9 +102,9 @@ class FunctionReward:
         return self.arguments.also
 
     @property
-    def spec(self) -> str:
-        """Where a worker process finds it."""
-        return self.target
+    def spec(self) -> Any:  # noqa: ANN401 - what `again` takes; a child of this class is sent whole
+        """What a worker process makes it from: where it finds it, or what it is sent."""
+        return self.carried or self.target
 
     @property
     def room(self) -> Room | None:
@@ -181,7 +197,7 @@ def _make(
     takes: str | None = None,
     target: str | None = None,
 ) -> FunctionReward:
-    its_name = name if name is not None else str(getattr(function, "__name__", type(function).__name__))
+    its_name = name if name is not None else name_of(function)
     where = f"reward {its_name!r}"
     try:
         given = arguments(function, where)
@@ -200,25 +216,59 @@ def _make(
             if given.many
             else f"name a parameter {' or '.join(sorted(SEVERAL))}",
         )
-    awaited = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - whether calling it is awaited, not whether it is callable
-    )
     together = given.many and takes != "batch"
-    text = file_text(function)
+    text = file_text(said_in(function))
+    is_held = is_value(function)
+    carried = None
+    how = How.ASYNC if _awaited(function) else How.WORKER
+    if is_held and target is None and how is How.WORKER:
+        with contextlib.suppress(UncarriedError):  # said where a run begins, as of a lambda
+            carried = Carried(pickled(function), its_name, takes)
+    held = (settings(function),) if is_held else ()
     return FunctionReward(
         function,
         its_name,
         lowest,
         target or target_of(function),
         given.columns,
-        f"{its_name}/{fingerprint(function, fault, lowest, text)}",
-        How.ASYNC if awaited else How.WORKER,
+        f"{its_name}/{fingerprint(function, fault, lowest, text, *held)}",
+        how,
         given,
         takes=Takes.GROUP if together else Takes.BATCH if given.many else Takes.ROLLOUT,
         depends_on="group" if together else "content",
         fault=fault,
         source=fingerprint(text),
+        carried=carried,
     )
+
+
+def _awaited(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives what is to be awaited."""
+    function = inner(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - whether calling it is awaited, not whether it is callable
+    )
+
+
+def again(spec: str | Carried) -> FunctionReward:
+    """Make a reward of its `spec`, in another process.
+
+    Raises
+    ------
+    RefusedError
+        If it is not found there, or cannot be unpickled.
+    """
+    if isinstance(spec, str):
+        return named(spec)
+    try:
+        function = pickle.loads(spec.pickled)  # noqa: S301 - the process that scores made it
+    except Exception as error:
+        raise RefusedError(
+            f"a worker process cannot make it again ({describe(error)})",
+            where=f"reward {spec.name!r}",
+            remedy="mend it until pickle.loads(pickle.dumps(it)) works in a fresh interpreter",
+        ) from error
+    return _make(function, name=spec.name, floor=0.0, fault=None, takes=spec.takes)
 
 
 def named(target: str) -> FunctionReward:
@@ -247,12 +297,30 @@ def refuse_unreachable(reward: FunctionReward) -> None:
     Raises
     ------
     RefusedError
-        For a lambda, a function inside another, or one typed into an interpreter.
+        For a lambda, a function inside another, or one typed into an interpreter; for a partial, an instance
+        or a bound method that holds such, or what cannot be pickled.
     """
+    if reward.carried is not None:
+        return
     reason = unreachable(reward.function, reward.target, lambda found: getattr(found, "function", found))
+    if reason is not None and is_value(reward.function):
+        raise RefusedError(
+            f"{_uncarried(reward.function)}, so it cannot be sent to a worker process",
+            where=f"reward {reward.name!r}",
+            remedy="let it hold functions and classes of a module and what can be pickled (it may open the "
+            "rest when it is first called), or make it async if it only waits",
+        )
     if reason is not None:
         raise RefusedError(
             f"{reason}, so no worker process can import it",
             where=f"reward {reward.name!r}",
             remedy="define it at the top level of a module, or make it async if it only waits",
         )
+
+
+def _uncarried(function: Callable[..., Any]) -> str:
+    try:
+        pickled(function)
+    except UncarriedError as error:
+        return str(error)
+    return "it was made under a name that it does not have"

@@ -190,7 +190,7 @@ def _reward(entry: Mapping[str, Any], folder: Path, places: Mapping[str, Any]) -
             fault=reward.fault,
             takes=None if reward.takes.value == "rollout" else reward.takes.value,  # type: ignore[arg-type]
         )(reward.function)
-        reward = replace(function, target=reward.target)
+        reward = replace(function, target=reward.target, carried=reward.carried)
     if "name" in entry:
         if not _NAME.fullmatch(entry["name"]):
             raise RefusedError(

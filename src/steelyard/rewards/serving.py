@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from steelyard.errors import RefusedError
 from steelyard.outcome import NOTHING, Context, Reward, Room, Scored, Takes, as_judgement, as_judgements
-from steelyard.rewards.own import named
+from steelyard.rewards.carrying import Carried
+from steelyard.rewards.own import again
 
 _here = {"in_worker": False}  # whether this process is a worker: one must never start workers of its own
 
@@ -21,7 +22,7 @@ class Served(Reward, Protocol):
 
     @property
     def spec(self) -> object:
-        """What a process makes it from: picklable; text is a name that `named` finds."""
+        """What a process makes it from: picklable; of a user's function what `again` takes."""
 
     @property
     def room(self) -> Room | None:
@@ -54,8 +55,9 @@ def serve(given: tuple[object, str]) -> Callable[[tuple[int, Any]], object]:
     """
     _here["in_worker"] = True
     spec, source = given
-    reward: Any = named(spec) if isinstance(spec, str) else spec
-    if isinstance(spec, str) and reward.source != source:
+    made_here = isinstance(spec, str | Carried)
+    reward: Any = again(spec) if isinstance(spec, str | Carried) else spec
+    if made_here and reward.source != source:
         raise RefusedError(
             "its file was changed while the run is on, so this process would judge by other rules",
             where=f"reward {reward.name!r}",
@@ -71,14 +73,17 @@ def serve(given: tuple[object, str]) -> Callable[[tuple[int, Any]], object]:
         return said if type(said) is float else as_judgement(said)
 
     def many(item: tuple[int, Any]) -> object:
-        return [_light(said) for said in as_judgements(reward.judge(item[1], context), item[0])]
+        said = reward.judge(item[1], context)
+        if type(said) is list and len(said) == item[0] and set(map(type, said)) == {float}:
+            return said  # what numbers they are, the parent looks at
+        return [_light(one) for one in as_judgements(said, item[0])]
 
     return one if reward.takes is Takes.ROLLOUT else many
 
 
 def _light(said: object) -> object:
     """What is quicker to send."""
-    if isinstance(said, Scored) and said == Scored(said.value):
+    if type(said) is Scored and said.code is said.reason is said.integrity is None:
         return said.value
     return None if said is NOTHING else said
 

@@ -6,6 +6,7 @@ signature; it knows no reward, no disk and no trainer.
 """
 
 from steelyard.scheduling.calls import AsyncCaller, Caller, InlineCaller
-from steelyard.scheduling.groups import Batch, PartPlan, Scheduler
+from steelyard.scheduling.groups import PartPlan, Scheduler
+from steelyard.scheduling.written import Batch
 
 __all__ = ["AsyncCaller", "Batch", "Caller", "InlineCaller", "PartPlan", "Scheduler"]

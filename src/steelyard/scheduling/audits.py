@@ -15,7 +15,7 @@ from steelyard.clock import Seconds
 from steelyard.outcome import Asked, Attempt, Called, Deadline, Failure, Limiter
 from steelyard.rollout import Group, Rollout
 from steelyard.scheduling.deadlines import Deadlines, noted
-from steelyard.scheduling.groups import attempt_of
+from steelyard.scheduling.written import attempt_of
 
 AUDIT: Final = -1
 """An audit's number among the attempts at its rollout: it is no try at a verdict."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from steelyard.clock import Clock, Clocks, Seconds
 from steelyard.errors import (
@@ -62,6 +62,18 @@ class Caller(Protocol):
 
     async def close(self) -> None:
         """Stop whatever runs; under two seconds, nothing left."""
+
+
+@runtime_checkable
+class Messenger(Caller, Protocol):
+    """A caller whose calls are messages, which may hold several that have the same number of rollouts."""
+
+    @property
+    def room(self) -> int:
+        """For how many rollouts a message is, so that its first verdict does not wait for long."""
+
+    async def several(self, calls: Sequence[Sequence[Rollout]]) -> list[Called]:
+        """Make several calls by one message; each has limits, clocks and an end of its own."""
 
 
 class Timing(Protocol):

@@ -1,48 +1,101 @@
-"""Groups under way, their rollouts as one part is asked about them, and how these make calls."""
+"""Groups under way, the members of one that a part is asked about, and how these make calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
-from steelyard.outcome import Score
+from steelyard.outcome import Attempt, Score
 from steelyard.rollout import Group, Rollout
 
 
 class Open:
     """A group under way."""
 
-    __slots__ = ("group", "missing", "recorded", "scores", "stage")
+    __slots__ = ("attempts", "group", "missing", "recorded", "scores", "stage")
 
     def __init__(self, group: Group, parts: Iterable[str], recorded: Mapping[tuple[int, str], Score]) -> None:
         self.group = group
         self.recorded = recorded
         self.scores: dict[str, list[Score | None]] = {name: [None] * len(group.rollouts) for name in parts}
+        self.attempts: dict[int, Attempt] = {}
         self.missing = 0
         self.stage = 0
 
 
-class Cell(NamedTuple):
-    """One rollout to be judged by one part."""
+class Members(NamedTuple):
+    """Rollouts of one group that are to be judged by one part."""
 
     open: Open
-    place: int
-    """Its index in the group."""
-    rollout: Rollout
+    places: Sequence[int]
+    """Their indices in the group."""
+    rollouts: Sequence[Rollout]
+
+    def each(self) -> list[Members]:
+        """Each alone."""
+        return [
+            Members(self.open, [place], [rollout])
+            for place, rollout in zip(self.places, self.rollouts, strict=True)
+        ]
 
 
-def by_group(cells: list[Cell]) -> Iterator[list[Cell]]:
-    """A call for each group."""
-    return whole_groups(cells, 1)
+def rollouts_of(asked: Sequence[Members]) -> Sequence[Rollout]:
+    """The rollouts of a call, in order."""
+    return asked[0].rollouts if len(asked) == 1 else list(chain.from_iterable(one.rollouts for one in asked))
 
 
-def whole_groups(cells: list[Cell], size: int) -> Iterator[list[Cell]]:
+def rollouts_in(asked: Iterable[Members]) -> int:
+    """How many rollouts they are."""
+    return sum(len(members.places) for members in asked)
+
+
+def whole_groups(asked: Iterable[Members], size: int) -> Iterator[list[Members]]:
     """Whole groups, together at least `size` rollouts: what a call leaves out is judged by the group."""
-    some: list[Cell] = []
-    for cell in cells:
-        if len(some) >= size and some[-1].open is not cell.open:
+    some: list[Members] = []
+    rollouts = 0
+    for members in asked:
+        some.append(members)
+        rollouts += len(members.places)
+        if rollouts >= size:
             yield some
-            some = []
-        some.append(cell)
+            some, rollouts = [], 0
     if some:
         yield some
+
+
+def in_calls(asked: Iterable[Members], size: int) -> Iterator[list[Members]]:
+    """Calls of `size` rollouts, the last of what is left: a group may be asked about in several."""
+    asked = list(asked)
+    rollouts = rollouts_in(asked)
+    yield from parted(
+        asked, chain(repeat(size, rollouts // size), [rollouts % size] if rollouts % size else [])
+    )
+
+
+def parted(asked: Iterable[Members], sizes: Iterable[int]) -> Iterator[list[Members]]:
+    """The same members, in order, as so many rollouts at a time."""
+    queue = iter(asked)
+    rest: Members | None = None
+    for size in sizes:
+        some: list[Members] = []
+        while size:
+            members = rest or next(queue)
+            rest = None
+            if len(members.places) > size:
+                one, places, rollouts = members
+                members, rest = (
+                    Members(one, places[:size], rollouts[:size]),
+                    Members(one, places[size:], rollouts[size:]),
+                )
+            some.append(members)
+            size -= len(members.places)  # noqa: PLW2901 - what is still to be taken
+        yield some
+
+
+def in_messages(calls: Iterable[list[Members]], size: int) -> Iterator[list[list[Members]]]:
+    """Calls with the same number of rollouts, together at least `size` rollouts where there are so many."""
+    for rollouts, alike in groupby(calls, rollouts_in):
+        queue = list(alike)
+        many = max(1, -(-size // rollouts))
+        yield from (queue[start : start + many] for start in range(0, len(queue), many))

@@ -18,7 +18,7 @@ def by_columns(part: Part, rollouts: Sequence[Rollout]) -> Verdict | None:
     seen: Mapping[str, Any] | None = None
     for rollout in rollouts:
         columns = rollout.columns
-        if columns == seen:
+        if columns is seen or columns == seen:
             continue
         seen = columns
         absent = next((name for name in reward.columns if columns.get(name) is None), None)

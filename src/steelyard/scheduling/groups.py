@@ -24,19 +24,15 @@ from collections.abc import (
 )
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from steelyard.blame import excused
 from steelyard.errors import RunStoppedError, describe
 from steelyard.outcome import (
     Abstained,
-    Attempt,
     Called,
-    End,
     Failure,
     How,
     Part,
-    Reward,
     Score,
     Scored,
     Takes,
@@ -44,11 +40,21 @@ from steelyard.outcome import (
     Verdict,
 )
 from steelyard.rollout import Group, Rollout
-from steelyard.scheduling.calls import Caller, InlineCaller
-from steelyard.scheduling.cells import Cell, Open, by_group, whole_groups
+from steelyard.scheduling.calls import Caller, InlineCaller, Messenger
+from steelyard.scheduling.cells import (
+    Members,
+    Open,
+    in_calls,
+    in_messages,
+    parted,
+    rollouts_in,
+    rollouts_of,
+    whole_groups,
+)
 from steelyard.scheduling.columns import by_columns
 from steelyard.scheduling.suspects import LEFT_OUT, Witness, first_of_each, settle
 from steelyard.scheduling.together import settle_group, settle_left_out
+from steelyard.scheduling.written import Batch, Left, attempt_of, below_floor, judged
 
 WINDOW: Final = 4_096
 """Rollouts under way at most: four chunks, so that a slow one does not stop the others."""
@@ -82,14 +88,6 @@ class PartPlan(NamedTuple):
     processes: int = 1
 
 
-class Batch(NamedTuple):
-    """What happened since the last batch: attempts that ended, scores, and groups that are complete."""
-
-    attempts: list[Attempt]
-    scores: list[Score]
-    groups: list[tuple[Group, Mapping[str, Sequence[Score]]]]
-
-
 class Scheduler:
     """Judges groups by parts.
 
@@ -97,8 +95,8 @@ class Scheduler:
     ----------
     plans
         The parts in their order, each with its caller.
-    first_attempt
-        The first free attempt id.
+    ids
+        Attempt ids that are free; from 0 if not given.
     window
         How many rollouts may be under way.
     close
@@ -111,7 +109,7 @@ class Scheduler:
         self,
         plans: Sequence[PartPlan],
         *,
-        first_attempt: int = 0,
+        ids: Iterator[int] | None = None,
         window: int = WINDOW,
         canaries: Mapping[str, Sequence[Rollout]] | None = None,
         close: bool = True,
@@ -121,8 +119,7 @@ class Scheduler:
         ungated = [plan for plan in plans if plan.part.only_if is None]
         gated = [[plan] for plan in plans if plan.part.only_if is not None]
         self._stages = [ungated, *gated] if ungated else gated
-        self.ids = count(first_attempt)
-        """Attempt ids that are free."""
+        self._ids = count() if ids is None else ids
         self._window = window
         self._under_way = 0
         self._batch = Batch([], [], [])
@@ -228,26 +225,26 @@ class Scheduler:
                 for one in opened:
                     self._leave(one)
                 return
-            asked: list[tuple[PartPlan, list[Cell]]] = []
+            asked: list[tuple[PartPlan, list[Members]]] = []
             for plan in self._stages[stage]:
-                cells = [cell for one in opened for cell in self._cells(one, plan.part)]
-                asked.append((plan, cells))
+                found = [self._members(one, plan.part) for one in opened]
+                asked.append((plan, [members for members in found if members.places]))
             for one in opened:
                 one.stage += 1
             opened = [one for one in opened if one.missing == 0]  # nothing to ask: on to the next stage
-            for plan, cells in asked:
-                if cells:
-                    self._submit(plan, cells)
+            for plan, some in asked:
+                if some:
+                    self._submit(plan, some)
 
-    def _cells(self, one: Open, part: Part) -> list[Cell]:
+    def _members(self, one: Open, part: Part) -> Members:
         """Find the rollouts of a group that the part must be asked about; the others get their score here."""
         rollouts = one.group.rollouts
         settled = by_columns(part, rollouts)
         if settled is None and part.only_if is None and not one.recorded:
             one.missing += len(rollouts)
-            return [Cell(one, place, rollout) for place, rollout in enumerate(rollouts)]
+            return Members(one, range(len(rollouts)), rollouts)
         name = part.reward.name
-        cells = []
+        places = []
         for place, rollout in enumerate(rollouts):
             known = one.recorded.get((rollout.ordinal, name))
             if known is not None:
@@ -258,17 +255,17 @@ class Scheduler:
             if verdict is not None:
                 self._say(one, place, part, verdict, None)
             else:
-                one.missing += 1
-                cells.append(Cell(one, place, rollout))
-        return cells
+                places.append(place)
+        one.missing += len(places)
+        return Members(one, places, [rollouts[place] for place in places])
 
     def _vouch(self, part: Part, one: Open, index: int) -> None:
         """Let what was judged before the run was interrupted serve as a canary."""
         name, rollouts = part.reward.name, one.group.rollouts
         if part.reward.takes is Takes.GROUP:
-            if index == len(rollouts) - 1 and all(_judged(score) for score in one.scores[name]):
+            if index == len(rollouts) - 1 and all(judged(score) for score in one.scores[name]):
                 self._witnesses[name].judged(rollouts)
-        elif _judged(one.scores[name][index]):
+        elif judged(one.scores[name][index]):
             self._witnesses[name].judged(rollouts[index : index + 1])
 
     def _gate(self, one: Open, part: Part, index: int) -> Abstained | None:
@@ -292,111 +289,146 @@ class Scheduler:
 
     # Calling
 
-    def _submit(self, plan: PartPlan, cells: list[Cell]) -> None:
-        reward = plan.part.reward
+    def _submit(self, plan: PartPlan, asked: list[Members]) -> None:
+        reward, witness = plan.part.reward, self._witnesses[plan.part.reward.name]
         inline = plan.caller if isinstance(plan.caller, InlineCaller) else None
-        if reward.takes is Takes.GROUP:
-            calls = list(by_group(cells))
-        elif reward.takes is Takes.BATCH and not inline:
-            calls = list(whole_groups(cells, MESSAGE))
-        else:
-            alone = reward.how is How.ASYNC and reward.takes is Takes.ROLLOUT
-            share = (
-                -(-len(cells) // (MESSAGES_EACH * plan.processes)) if reward.how is How.WORKER else MESSAGE
-            )
-            size = len(cells) if inline else 1 if alone else min(share, MESSAGE)
-            calls = [cells[start : start + size] for start in range(0, len(cells), size)]
-        for some in calls:
-            self._witnesses[reward.name].asked(first_of_each(reward.takes, [cell.rollout for cell in some]))
+        calls = self._calls(plan, asked, whole=inline is not None)
+        for call in calls:
+            witness.asked(first_of_each(reward.takes, rollouts_of(call)))
             if inline:
-                self._judge_now(plan, inline, some)
-            else:
-                self._spawn(self._call(plan, some))
+                self._judge_now(plan, inline, call)
+        if inline:
+            return
+        if isinstance(plan.caller, Messenger) and reward.takes is not Takes.ROLLOUT:
+            for message in in_messages(calls, min(self._share(plan, asked), plan.caller.room)):
+                self._spawn(self._several(plan, plan.caller, message))
+        else:
+            for call in calls:
+                self._spawn(self._call(plan, call))
 
-    def _judge_now(self, plan: PartPlan, inline: InlineCaller, cells: list[Cell]) -> None:
-        for called in inline.now([cell.rollout for cell in cells]):
-            some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
+    def _calls(self, plan: PartPlan, asked: list[Members], *, whole: bool) -> list[list[Members]]:
+        reward = plan.part.reward
+        if reward.takes is Takes.GROUP:
+            return [[members] for members in asked]
+        if whole:
+            return [asked]
+        if reward.takes is Takes.BATCH:
+            return list(whole_groups(asked, MESSAGE))
+        alone = reward.how is How.ASYNC
+        return list(in_calls(asked, 1 if alone else min(self._share(plan, asked), MESSAGE)))
+
+    @staticmethod
+    def _share(plan: PartPlan, asked: list[Members]) -> int:
+        """How many rollouts a message may hold at most: few are spread over all processes."""
+        return -(-rollouts_in(asked) // (MESSAGES_EACH * plan.processes))
+
+    def _judge_now(self, plan: PartPlan, inline: InlineCaller, asked: list[Members]) -> None:
+        answers = inline.now(rollouts_of(asked))
+        for called, some in zip(answers, parted(asked, map(_size, answers)), strict=True):
             self._ended(plan, called, some, attempted=0)
 
-    async def _call(self, plan: PartPlan, cells: list[Cell], *, attempted: int = 0) -> None:
-        for called in await plan.caller.call([cell.rollout for cell in cells]):
-            some, cells = cells[: len(called.rollouts)], cells[len(called.rollouts) :]
-            alone = plan.part.reward.takes is not Takes.BATCH or len(some) == 1
+    async def _call(self, plan: PartPlan, asked: list[Members], *, attempted: int = 0) -> None:
+        self._answered(plan, await plan.caller.call(rollouts_of(asked)), asked, attempted)
+
+    async def _several(self, plan: PartPlan, caller: Messenger, calls: list[list[Members]]) -> None:
+        asked = [members for call in calls for members in call]
+        self._answered(plan, await caller.several([rollouts_of(call) for call in calls]), asked, 0)
+
+    def _answered(self, plan: PartPlan, answers: list[Called], asked: list[Members], attempted: int) -> None:
+        for called, some in zip(answers, parted(asked, map(_size, answers)), strict=True):
+            alone = plan.part.reward.takes is not Takes.BATCH or len(called.rollouts) == 1
             if alone or not all(isinstance(said, Failure) for said in called.said):
                 self._ended(plan, called, some, attempted=attempted)
                 continue
             # a batch that failed whole says nothing about its members: its groups are asked for, then each
-            self._note(plan.part, called, attempted)
-            groups = list(by_group(some))
-            for fewer in groups if len(groups) > 1 else [[cell] for cell in some]:
-                self._spawn(self._call(plan, fewer, attempted=attempted + 1))
+            self._note(plan.part, called, some, attempted)
+            for fewer in some if len(some) > 1 else some[0].each():
+                self._spawn(self._call(plan, [fewer], attempted=attempted + 1))
 
-    def _ended(self, plan: PartPlan, called: Called, cells: list[Cell], *, attempted: int) -> None:
+    def _ended(self, plan: PartPlan, called: Called, asked: list[Members], *, attempted: int) -> None:
         part = plan.part
-        attempt = self._note(part, called, attempted)
+        attempt = self._note(part, called, asked, attempted)
         witness = self._witnesses[part.reward.name]
         together = part.reward.takes is Takes.GROUP
         if together and not all(type(said) is Scored for said in called.said):
-            for cell, said in zip(cells, called.said, strict=True):
+            for rollout, said in zip(called.rollouts, called.said, strict=True):
                 if type(said) is Failure and not said.boundary:
-                    witness.failed(cell.rollout, said)
+                    witness.failed(rollout, said)
             # nothing of it is written down before all of it is: a run that goes on asks about the whole
             work = partial(settle_group, called.rollouts, called.said, witness)
-            self._spawn(self._settled(part, cells, work, attempt, attempted + 1))
+            self._spawn(self._settled(part, asked, work, attempt, attempted + 1))
             return
-        last, failed = self._take(part, called, cells, attempt)
+        last, failed = self._take(part, called, asked, attempt)
         if last is not None:
             witness.judged(called.rollouts if together else [last], called.clocks.service_s)
-        for cell, failure in failed:
+        for one, failure in failed:
             if not failure.boundary:
-                witness.failed(cell.rollout, failure)
-        for cell, failure in failed:
-            ask = partial(settle, [cell.rollout], failure, witness)
-            self._spawn(self._settled(part, [cell], ask, attempt, attempted + 1))
+                witness.failed(one.rollouts[0], failure)
+        for one, failure in failed:
+            ask = partial(settle, one.rollouts, failure, witness)
+            self._spawn(self._settled(part, [one], ask, attempt, attempted + 1))
 
     def _take(
-        self, part: Part, called: Called, cells: list[Cell], attempt: int
-    ) -> tuple[Rollout | None, list[tuple[Cell, Failure]]]:
-        """Write down what was judged; return the last rollout that was, and what failed."""
-        name, identity, lowest = part.reward.name, part.reward.identity, part.reward.floor - _ROUNDING
-        failed: list[tuple[Cell, Failure]] = []
-        nothing: list[Cell] = []
-        last = None
-        for cell, said in zip(cells, called.said, strict=True):
-            one, place, rollout = cell
-            if type(said) is Scored:
-                if said.value < lowest:
-                    raise _below_floor(part.reward, rollout, said.value)
-                # `_say` and `_arrived` without the calls: this loop runs once for every rollout
-                score = Score(rollout.key, rollout.ordinal, name, identity, said, attempt)
-                one.scores[name][place] = score
-                self._batch.scores.append(score)
-                one.missing -= 1
-                if one.missing == 0:
-                    self._advance([one])
-                last = rollout
-            elif type(said) is Failure:
-                failed.append((cell, said))
-            else:
-                nothing.append(cell)
+        self, part: Part, called: Called, asked: list[Members], attempt: int
+    ) -> tuple[Rollout | None, list[tuple[Members, Failure]]]:
+        """Write down what was judged; return the last rollout that was, and what failed, each alone."""
+        failed: list[tuple[Members, Failure]] = []
+        nothing: list[Members] = []
+        last, start = None, 0
+        for members in asked:
+            said = called.said[start : start + len(members.places)]
+            start += len(said)
+            if {*map(type, said)} == {Scored}:
+                self._judged(part, members, cast("Sequence[Scored]", said), attempt)
+                last = members.rollouts[-1]
+                continue
+            each = list(zip(members.each(), said, strict=True))
+            for one, verdict in each:
+                if isinstance(verdict, Scored):
+                    self._judged(part, one, [verdict], attempt)
+                    last = one.rollouts[0]
+            failed += [(one, failure) for one, failure in each if isinstance(failure, Failure)]
+            left_out = [one.places[0] for one, verdict in each if isinstance(verdict, Abstained)]
+            if left_out:
+                rollouts = [members.open.group.rollouts[place] for place in left_out]
+                nothing.append(Members(members.open, left_out, rollouts))
         return last, failed + self._left_out(part, nothing, attempt)
 
-    def _left_out(self, part: Part, nothing: list[Cell], attempt: int) -> list[tuple[Cell, Failure]]:
+    def _judged(self, part: Part, members: Members, verdicts: Sequence[Scored], attempt: int) -> None:
+        """Write down what a part said of members of a group: this runs once for every rollout."""
+        one, places, rollouts = members
+        name, identity, lowest = part.reward.name, part.reward.identity, part.reward.floor - _ROUNDING
+        scores = [
+            Score(rollout.key, rollout.ordinal, name, identity, said, attempt)
+            for rollout, said in zip(rollouts, verdicts, strict=True)
+            if said.value >= lowest
+        ]
+        if len(scores) < len(rollouts):
+            low = next(place for place, said in enumerate(verdicts) if said.value < lowest)
+            raise below_floor(part.reward, rollouts[low], verdicts[low].value)
+        if len(places) == len(one.group.rollouts):
+            one.scores[name] = [*scores]
+        else:
+            for place, score in zip(places, scores, strict=True):
+                one.scores[name][place] = score
+        self._batch.scores.extend(scores)
+        self._arrived(one, len(scores))
+
+    def _left_out(self, part: Part, nothing: list[Members], attempt: int) -> list[tuple[Members, Failure]]:
         """Settle groups that a batch's call left out whole; of others, return the members as failed."""
-        failed: list[tuple[Cell, Failure]] = []
-        for cells in by_group(nothing):
-            if len(cells) < len(cells[0].open.group.rollouts):
-                failed += [(cell, LEFT_OUT) for cell in cells]
+        failed: list[tuple[Members, Failure]] = []
+        for members in nothing:
+            if len(members.places) < len(members.open.group.rollouts):
+                failed += [(one, LEFT_OUT) for one in members.each()]
                 continue
-            rollouts = [cell.rollout for cell in cells]
-            work = partial(settle_left_out, rollouts, self._witnesses[part.reward.name])
-            self._spawn(self._settled(part, cells, work, attempt, 1))
+            work = partial(settle_left_out, members.rollouts, self._witnesses[part.reward.name])
+            self._spawn(self._settled(part, [members], work, attempt, 1))
         return failed
 
     async def _settled(
         self,
         part: Part,
-        cells: list[Cell],
+        asked: list[Members],
         work: Callable[[Callable[[Called], None]], Awaitable[Sequence[Verdict]]],
         last: int,
         attempted: int,
@@ -405,13 +437,14 @@ class Scheduler:
 
         def note(called: Called) -> None:
             nonlocal last
-            last = self._note(part, called, attempted)
+            last = self._note(part, called, asked, attempted)
 
-        verdicts = await work(note)
-        for cell, verdict in zip(cells, verdicts, strict=True):
-            self._say(cell.open, cell.place, part, verdict, last)
-        for cell in cells:
-            self._arrived(cell.open)
+        verdicts = iter(await work(note))
+        for one, places, _ in asked:
+            for place in places:
+                self._say(one, place, part, next(verdicts), last)
+        for one, places, _ in asked:
+            self._arrived(one, len(places))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -434,60 +467,33 @@ class Scheduler:
 
     # Ending
 
-    def _note(self, part: Part, called: Called, attempted: int) -> int:
-        """Write an attempt down; return its id."""
-        attempt = attempt_of(next(self.ids), part.reward.name, called, attempted)
+    def _note(self, part: Part, called: Called, asked: list[Members], attempted: int) -> int:
+        """Write an attempt down, also for the groups that it was made for; return its id."""
+        attempt = attempt_of(next(self._ids), part.reward.name, called, attempted)
         self._batch.attempts.append(attempt)
+        for members in asked:
+            members.open.attempts[attempt.id] = attempt
         return attempt.id
 
     def _say(self, one: Open, index: int, part: Part, verdict: Verdict, attempt: int | None) -> None:
         reward = part.reward
         rollout = one.group.rollouts[index]
         if type(verdict) is Scored and verdict.value < reward.floor - _ROUNDING:
-            raise _below_floor(reward, rollout, verdict.value)
+            raise below_floor(reward, rollout, verdict.value)
         score = Score(rollout.key, rollout.ordinal, reward.name, reward.identity, verdict, attempt)
         one.scores[reward.name][index] = score
         self._batch.scores.append(score)
 
-    def _arrived(self, one: Open) -> None:
-        one.missing -= 1
+    def _arrived(self, one: Open, count: int) -> None:
+        one.missing -= count
         if one.missing == 0:
             self._advance([one])
 
     def _leave(self, one: Open) -> None:
-        scores = {name: [s for s in some if s is not None] for name, some in one.scores.items()}
-        self._batch.groups.append((one.group, scores))
+        scores = cast("Mapping[str, Sequence[Score]]", one.scores)  # none is missing any more
+        self._batch.groups.append(Left(one.group, scores, one.attempts))
         self._under_way -= len(one.group.rollouts)
 
 
-def attempt_of(number: int, part: str, called: Called, attempted: int) -> Attempt:
-    """A call as an attempt to be written down; an audit, which is no try at a verdict, is number `AUDIT`."""
-    failure = next((said for said in called.said if isinstance(said, Failure)), None)
-    evidence = called.evidence
-    limit = (evidence or {}).get("limit") if failure is None else failure.limit
-    if failure is not None:
-        told = {"cause": failure.cause, "boundary": failure.boundary, **failure.evidence}
-        evidence = {**(evidence or {}), **told}
-    ended = failure.end if failure is not None else End.FINISHED if limit is None else End.CUT
-    first, members = called.rollouts[0].ordinal, len(called.rollouts)
-    return Attempt(number, part, attempted, first, members, called.clocks, ended, limit, evidence)
-
-
-def _judged(score: Score | None) -> bool:
-    """Whether a recorded score came of an attempt that was answered."""
-    return (
-        score is not None
-        and score.attempt is not None
-        and isinstance(score.verdict, Scored)
-        and not excused(score.verdict.code)
-    )
-
-
-def _below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedError:
-    """Return the error of a reward whose failures would be worth more than what it says of some rollouts."""
-    return RunStoppedError(
-        f"reward {reward.name!r} returned {value:g} on {rollout.where}, which is below its floor "
-        f"{reward.floor:g}: completions that make it fail would be paid more than this one"
-        "\n  next: state the lowest value that it can ever return, as in @steelyard.reward(floor=-1) or in a "
-        "recipe, floor = -1, and score again (with --new-run: a changed reward is another one)"
-    )
+def _size(called: Called) -> int:
+    return len(called.rollouts)

@@ -21,8 +21,9 @@ from types import CodeType
 from typing import Any, cast
 
 from steelyard.outcome import How, Reward
-from steelyard.rewards import FunctionReward, Recipe, named
-from steelyard.rewards.own import refuse_unreachable
+from steelyard.rewards import FunctionReward, Recipe
+from steelyard.rewards.carrying import Carried
+from steelyard.rewards.own import again, refuse_unreachable
 from steelyard.service.wire import Stamp, stamp
 
 _OTHERS = (
@@ -88,14 +89,14 @@ class Pinned:
         """What a process makes it from: itself."""
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., FunctionReward], tuple[str, dict[str, bytes]]]:
-        return _found_again, (self._reward.target, self._sources.codes)
+    def __reduce__(self) -> tuple[Callable[..., FunctionReward], tuple[str | Carried, dict[str, bytes]]]:
+        return _found_again, (self._reward.spec, self._sources.codes)
 
 
-def _found_again(target: str, codes: dict[str, bytes]) -> FunctionReward:
+def _found_again(spec: str | Carried, codes: dict[str, bytes]) -> FunctionReward:
     """Find a function in a worker process, as the scoring process read it."""
     Sources(codes).rule()
-    return named(target)
+    return again(spec)
 
 
 def pinned(recipe: Recipe, sources: Sources) -> Recipe:

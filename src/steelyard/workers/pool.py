@@ -176,8 +176,15 @@ class WorkerPool:
     ) -> None:
         await self.close()
 
-    async def call(self, items: Sequence[object]) -> list[Outcome]:
+    async def call(self, items: Sequence[object], *, times: int = 1) -> list[Outcome]:
         """Run the function on each item, as one message; outcomes come in the items' order.
+
+        Parameters
+        ----------
+        items
+            What the function is given, one after another.
+        times
+            What the limits of each are multiplied with: the number of rollouts in it.
 
         Raises
         ------
@@ -191,7 +198,7 @@ class WorkerPool:
                 waiting[place] = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # noqa: BLE001 (whatever a user's __reduce__ raises)
                 outcomes[place] = Outcome(failure=_unsendable(error))
-        await self._run(waiting, outcomes)
+        await self._run(waiting, outcomes, times=times)
         return [outcomes[place] for place in range(len(items))]
 
     async def once(self, item: object, *, times: int = 1, fresh: bool = False) -> Outcome:

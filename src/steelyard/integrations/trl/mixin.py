@@ -31,7 +31,9 @@ from steelyard.advantages import SCHEMES
 from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.trl.laundering import lint
 from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
+from steelyard.integrations.trl.rules import BY_TOKENS, of_environments
 from steelyard.integrations.trl.scoring import Batch, Scoring
+from steelyard.measure.joined import EVALUATION
 from steelyard.outcome import Unscored
 from steelyard.recording import record_steps
 
@@ -42,9 +44,6 @@ else:
 
 UNSCORED: Final = "steelyard_unscored"
 """Among a batch's tensors: which rows train nothing, shape `(B,)`."""
-
-BY_TOKENS: Final = ("cispo", "dapo", "vespo")
-"""Losses whose denominator is the number of tokens in the batch."""
 
 SCHEME: Final = {"group": "grpo", "batch": "batch", "none": "dr_grpo"}
 """What TRL's `scale_rewards` is called here: it says how many votes a group needs."""
@@ -140,10 +139,15 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
         }
         try:
             return self._scoring.begin(
-                prompts, completions, ids, columns, step=self.state.global_step, group_size=self._group_size
+                prompts, completions, ids, columns, step=self._now, group_size=self._group_size
             )
         except Exception as error:  # noqa: BLE001 - told when all ranks are together
             return error
+
+    @property
+    def _now(self) -> int | str:
+        step: int = self.state.global_step
+        return step if self.model.training else f"{EVALUATION} at step {step}"
 
     @property
     def _group_size(self) -> int:
@@ -169,7 +173,7 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
                     inputs, prompts, completions, completion_ids_list
                 )
         if isinstance(begun, Batch):
-            _tell(begun, self.state.global_step)
+            _tell(begun, self._now)
         self._void = void = with_groups(rewards.isnan().any(dim=1), self._group_size, self._scoring.advantage)
         rewards[void] = torch.nan  # of a sum that lacks a part, nothing may be left
         return rewards
@@ -256,7 +260,7 @@ def _cut(of: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 def _scoring(functions: list[Any]) -> Scoring:
     """The one reward function of ours."""
     ours = [one for one in functions if isinstance(one, Scoring)]
-    others = [one for one in functions if not isinstance(one, Scoring) and not _of_environments(one)]
+    others = [one for one in functions if not isinstance(one, Scoring) and not of_environments(one)]
     if len(ours) != 1 or others:
         names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in functions)
         raise RefusedError(
@@ -265,11 +269,6 @@ def _scoring(functions: list[Any]) -> Scoring:
             remedy="make one of them: reward_funcs=steelyard.integrations.trl.reward([...], weights=[...])",
         )
     return ours[0]
-
-
-def _of_environments(one: Any) -> bool:  # noqa: ANN401
-    """Whether it is what TRL makes of an environment's `get_reward`."""
-    return getattr(one, "__module__", "").startswith("trl.trainer")
 
 
 def _failure(begun: Batch | Exception) -> Exception | None:
@@ -282,7 +281,7 @@ def _failure(begun: Batch | Exception) -> Exception | None:
     return None
 
 
-def _tell(batch: Batch, step: int) -> None:
+def _tell(batch: Batch, step: int | str) -> None:
     causes = [
         f"{total.boundary}: {total.cause}"
         for one in batch.wait()
@@ -292,7 +291,7 @@ def _tell(batch: Batch, step: int) -> None:
     if causes:
         count = sum(len(one.totals) for one in batch.wait())
         _log.warning(
-            "steelyard: step %d: %d of %d completions could not be judged and train nothing; the first: %s",
+            "steelyard: step %s: %d of %d completions could not be judged and train nothing; the first: %s",
             step,
             len(causes),
             count,
@@ -304,7 +303,7 @@ class _Quiet(logging.Filter):
     """TRL prints all columns of a row that was not scored, its solution, too; `_tell` says what failed."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("All reward functions returned None")
+        return "All reward functions returned None" not in str(record.msg)  # "[RANK 0]" may stand before it
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class Rows:
         ids: Sequence[Sequence[int]] | None,
         columns: Mapping[str, Sequence[Any]],
         *,
-        step: int | None,
+        step: int | str | None,
         group_size: int | None,
     ) -> list[Group]:
         """Make groups of what TRL hands over, in its order.
@@ -97,7 +97,7 @@ class Rows:
                 )
         if not self._looked:
             self._look(read, columns)
-        where = f"step {step}" if step is not None else "batch"
+        where = f"step {step}" if isinstance(step, int) else step or "batch"
         if self._rank:
             where = f"rank {self._rank}, {where}"
         shared = [values for name, values in read.items() if name not in OF_THE_COMPLETION]

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
@@ -34,6 +35,7 @@ from steelyard.outcome import Part, Reward, Scored, ScoredGroup, Unscored
 from steelyard.rewards import Recipe
 from steelyard.rewards import reward as as_reward
 from steelyard.rewards.asked import recipe_of
+from steelyard.rewards.carrying import name_of
 from steelyard.rollout import Text
 from steelyard.runtime import PLACES
 
@@ -145,18 +147,23 @@ def _recipe(
             raise RefusedError(
                 f"{len(values)} {what} for {len(asked)} functions", where=what, remedy="give one for each"
             )
-    return Recipe(
-        tuple(
-            Part(
-                _as_reward(one, 0.0 if floors is None else floors[place]),
-                1.0 if weights is None else weights[place],
-            )
-            for place, one in enumerate(asked)
-        )
-    )
+    made = [
+        _as_reward(one, 0.0 if floors is None else floors[place], count)
+        for place, (one, count) in enumerate(_counted(asked))
+    ]
+    return Recipe(tuple(map(Part, made, weights or [1.0] * len(made))))
 
 
-def _as_reward(one: Reward | Callable[..., Any], floor: float) -> Reward:
+def _counted(asked: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    """Each, and how many of its name came before: one function with other settings is another reward."""
+    seen: Counter[str] = Counter()
+    for one in asked:
+        name = name_of(one)
+        yield one, seen[name]
+        seen[name] += 1
+
+
+def _as_reward(one: Reward | Callable[..., Any], floor: float, before: int) -> Reward:
     if all(hasattr(one, word) for word in ("identity", "how", "takes", "floor")):
         return one  # type: ignore[return-value]  # it is a reward already
     if hasattr(one, "forward"):
@@ -169,12 +176,13 @@ def _as_reward(one: Reward | Callable[..., Any], floor: float) -> Reward:
         raise RefusedError(
             f"{one!r} is no reward function", where="reward", remedy="give a function, or a reward's name"
         )
+    name = f"{name_of(one)}_{before + 1}" if before else None
     try:
-        return as_reward(takes="batch", floor=floor)(one)  # TRL, too, calls it once for a batch
+        return as_reward(name=name, takes="batch", floor=floor)(one)  # TRL, too, calls it once for a batch
     except RefusedError as refused:
         if "takes=" not in refused.reason:
             raise
-        return as_reward(floor=floor)(one)  # a function of one completion
+        return as_reward(name=name, floor=floor)(one)  # a function of one completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +204,18 @@ class Settings:
 class Batch:
     """One call's rows under way, and what they are."""
 
-    def __init__(self, pending: Pending, prompts: Sequence[Text], completions: Sequence[Text]) -> None:
+    def __init__(
+        self,
+        pending: Pending,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        group_size: int | None = None,
+    ) -> None:
         self.pending = pending
         self.prompts = prompts
         self.completions = completions
+        self.group_size = group_size
+        """Of whole groups, where somebody sees the rest of those that another rank has a part of."""
         self.scored: Sequence[ScoredGroup] | None = None
         self.exposed_s = 0.0
         """Seconds that somebody waited for it."""
@@ -302,7 +318,7 @@ class Scoring:
         ids: Sequence[Sequence[int]] | None,
         columns: Mapping[str, Sequence[Any]],
         *,
-        step: int | None,
+        step: int | str | None,
         group_size: int | None = None,
     ) -> Batch:
         """Begin to score a batch, of which the next call with the same rows takes the outcome.
@@ -320,7 +336,7 @@ class Scoring:
         groups = self._rows.groups(
             prompts, completions, ids, columns, step=step, group_size=group_size or self.settings.group_size
         )
-        self._begun = Batch(self._scorer.submit(groups, step=step), prompts, completions)
+        self._begun = Batch(self._scorer.submit(groups, step=step), prompts, completions, group_size)
         return self._begun
 
     def __call__(
@@ -356,7 +372,7 @@ class Scoring:
         if log_metric is not None:
             for word, value in per_batch(scored, self.recipe, exposed_s=batch.exposed_s).items():
                 log_metric(word, value)
-        return [value for one in scored for value in _numbers(one, self.advantage)]
+        return [value for one in scored for value in _numbers(one, self.advantage, batch.group_size)]
 
     def _drop(self) -> None:
         batch, self._begun = self._begun, None
@@ -382,10 +398,13 @@ class Scoring:
         self._rows = Rows(self.recipe, rank=_rank(), recorded=ledger is not None)
 
 
-def _numbers(scored: ScoredGroup, scheme: str) -> list[float | None]:
-    """What TRL is told of a group: nothing, where a failure left too few votes for its arithmetic."""
+def _numbers(scored: ScoredGroup, scheme: str, size: int | None) -> list[float | None]:
+    """What TRL is told of a group: nothing, where a failure left too few votes for its arithmetic.
+
+    Of a part of a group that cannot be said; whoever knows the `size` of groups sees all parts.
+    """
     totals = scored.totals
-    failed = any(isinstance(total, Unscored) for total in totals)
+    failed = any(isinstance(total, Unscored) for total in totals) and len(totals) >= (size or 0)
     votes = sum(isinstance(total, Scored) for total in totals)
     if failed and (dead(totals) or votes < SCHEMES[scheme].minimum(len(totals))):
         return [None] * len(totals)
