@@ -113,6 +113,8 @@ def gradients(rank: Rank):
     ours = rank.trained(scripted("code", offset=2 * rank.rank), groups, **told)
     found["a group on two ranks"] = compared(ours, rank.referred(groups, untrained(*groups), half, **told))
     found["a group on two ranks"]["advantages"] = list(ours._logs["advantages"])
+    few = rank.trained(scripted("code", offset=2 * rank.rank), ["1 crash 0 crash"], **told)
+    found["few votes on two ranks"] = norm(few.told.gradients[0])
     return found
 
 

@@ -113,7 +113,7 @@ def one(_rollout, _context):
     ],
 )
 def test_groups_share_a_message_that_has_room_and_each_has_an_attempt_of_its_own(room, sent, monkeypatch):
-    monkeypatch.setattr("steelyard.scheduling.groups.MESSAGES_EACH", 1)
+    monkeypatch.setattr("steelyard.scheduling.groups.QUICK_EACH", 1)
     caller = ByMessage(by_completion(), room=room)
     reward = Double(one, how=How.WORKER, takes=Takes.GROUP)
     outcome = judged(groups_of(2, 2, 2, 2), reward, callers={"double": caller})
@@ -123,7 +123,7 @@ def test_groups_share_a_message_that_has_room_and_each_has_an_attempt_of_its_own
 
 
 def test_a_message_is_spread_over_the_processes_whatever_its_room(monkeypatch):
-    monkeypatch.setattr("steelyard.scheduling.groups.MESSAGES_EACH", 2)
+    monkeypatch.setattr("steelyard.scheduling.groups.QUICK_EACH", 2)
     caller = ByMessage(by_completion(), room=1_000)
     reward = Double(one, how=How.WORKER, takes=Takes.GROUP)
     judged(groups_of(*[2] * 8), reward, callers={"double": caller}, processes=2)
@@ -131,7 +131,7 @@ def test_a_message_is_spread_over_the_processes_whatever_its_room(monkeypatch):
 
 
 def test_a_group_that_fails_in_a_shared_message_fails_alone(monkeypatch):
-    monkeypatch.setattr("steelyard.scheduling.groups.MESSAGES_EACH", 1)
+    monkeypatch.setattr("steelyard.scheduling.groups.QUICK_EACH", 1)
     caller = ByMessage(by_completion(b1=Failure(End.RAISED, "ValueError: b1")), room=100)
     reward = Double(one, how=How.WORKER, takes=Takes.GROUP)
     outcome = judged(groups_of(2, 2, 2), reward, callers={"double": caller})
@@ -143,7 +143,7 @@ def test_a_group_that_fails_in_a_shared_message_fails_alone(monkeypatch):
 def test_a_batch_that_fails_in_a_shared_message_is_asked_for_by_its_groups_and_the_others_are_not(
     monkeypatch,
 ):
-    monkeypatch.setattr("steelyard.scheduling.groups.MESSAGES_EACH", 1)
+    monkeypatch.setattr("steelyard.scheduling.groups.QUICK_EACH", 1)
     monkeypatch.setattr("steelyard.scheduling.groups.MESSAGE", 4)
     caller = ByMessage(by_completion(b1=Failure(End.RAISED, "ValueError: b1")), room=100)
     reward = Double(one, how=How.WORKER, takes=Takes.BATCH)

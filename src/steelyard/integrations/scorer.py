@@ -200,14 +200,15 @@ class Scorer:
     # In the thread
 
     def _main(self, ready: queue.SimpleQueue[BaseException | None]) -> None:
-        error: BaseException | None = None
+        error = RunStoppedError("the scorer was closed")
         try:
             self._runner.run(self._serve(ready))
         except BaseException as failed:  # noqa: BLE001 - whoever waits hears of it
-            error = failed
+            error = RunStoppedError(f"the scorer's thread has ended ({describe(failed)})\n  next: run again")
+            error.__cause__ = failed
             ready.put(failed)
         finally:
-            self._end(error or RunStoppedError("the scorer was closed"))
+            self._end(error)
             with suppress(BaseException):  # ends what runs, and with it the runtime
                 self._runner.close()
             self._shut()

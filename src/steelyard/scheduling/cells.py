@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from typing import NamedTuple
 
-from steelyard.outcome import Attempt, Score
+from steelyard.outcome import Attempt, Called, Score
 from steelyard.rollout import Group, Rollout
 
 
@@ -64,33 +64,36 @@ def whole_groups(asked: Iterable[Members], size: int) -> Iterator[list[Members]]
         yield some
 
 
-def in_calls(asked: Iterable[Members], size: int) -> Iterator[list[Members]]:
+def in_calls(asked: Sequence[Members], size: int) -> Iterator[list[Members]]:
     """Calls of `size` rollouts, the last of what is left: a group may be asked about in several."""
-    asked = list(asked)
-    rollouts = rollouts_in(asked)
-    yield from parted(
-        asked, chain(repeat(size, rollouts // size), [rollouts % size] if rollouts % size else [])
-    )
+    whole, rest = divmod(rollouts_in(asked), size)
+    return parted(asked, [size] * whole + [rest] * (rest > 0))
 
 
-def parted(asked: Iterable[Members], sizes: Iterable[int]) -> Iterator[list[Members]]:
+def parted(asked: Iterable[Members], sizes: Sequence[int]) -> Iterator[list[Members]]:
     """The same members, in order, as so many rollouts at a time."""
+    if max(sizes, default=0) == 1:  # the only case with very many
+        yield from ([one] for members in asked for one in members.each())
+        return
     queue = iter(asked)
     rest: Members | None = None
     for size in sizes:
         some: list[Members] = []
-        while size:
-            members = rest or next(queue)
+        left = size
+        while left:
+            one, places, rollouts = rest or next(queue)
             rest = None
-            if len(members.places) > size:
-                one, places, rollouts = members
-                members, rest = (
-                    Members(one, places[:size], rollouts[:size]),
-                    Members(one, places[size:], rollouts[size:]),
-                )
-            some.append(members)
-            size -= len(members.places)  # noqa: PLW2901 - what is still to be taken
+            if len(places) > left:
+                rest = Members(one, places[left:], rollouts[left:])
+                places, rollouts = places[:left], rollouts[:left]
+            some.append(Members(one, places, rollouts))
+            left -= len(places)
         yield some
+
+
+def by_answer(asked: Iterable[Members], answers: Sequence[Called]) -> Iterator[tuple[Called, list[Members]]]:
+    """Each answer, with the members whom it is about: together they are those that were asked about."""
+    return zip(answers, parted(asked, [len(called.rollouts) for called in answers]), strict=True)
 
 
 def in_messages(calls: Iterable[list[Members]], size: int) -> Iterator[list[list[Members]]]:

@@ -44,9 +44,9 @@ from steelyard.scheduling.calls import Caller, InlineCaller, Messenger
 from steelyard.scheduling.cells import (
     Members,
     Open,
+    by_answer,
     in_calls,
     in_messages,
-    parted,
     rollouts_in,
     rollouts_of,
     whole_groups,
@@ -67,6 +67,9 @@ _ROUNDING: Final = 1e-9  # sums of parts may fall short of a floor by their last
 
 MESSAGES_EACH: Final = 4
 """Messages that each process should have of a chunk, so that none idles while another has work left."""
+
+QUICK_EACH: Final = 2
+"""The same where several calls share a message and are known to be quick: the wait for the last is short."""
 
 
 class PartPlan(NamedTuple):
@@ -300,7 +303,7 @@ class Scheduler:
         if inline:
             return
         if isinstance(plan.caller, Messenger) and reward.takes is not Takes.ROLLOUT:
-            for message in in_messages(calls, min(self._share(plan, asked), plan.caller.room)):
+            for message in in_messages(calls, min(self._share(plan, asked, QUICK_EACH), plan.caller.room)):
                 self._spawn(self._several(plan, plan.caller, message))
         else:
             for call in calls:
@@ -315,16 +318,16 @@ class Scheduler:
         if reward.takes is Takes.BATCH:
             return list(whole_groups(asked, MESSAGE))
         alone = reward.how is How.ASYNC
-        return list(in_calls(asked, 1 if alone else min(self._share(plan, asked), MESSAGE)))
+        return list(in_calls(asked, 1 if alone else min(self._share(plan, asked, MESSAGES_EACH), MESSAGE)))
 
     @staticmethod
-    def _share(plan: PartPlan, asked: list[Members]) -> int:
+    def _share(plan: PartPlan, asked: list[Members], each: int) -> int:
         """How many rollouts a message may hold at most: few are spread over all processes."""
-        return -(-rollouts_in(asked) // (MESSAGES_EACH * plan.processes))
+        return -(-rollouts_in(asked) // (each * plan.processes))
 
     def _judge_now(self, plan: PartPlan, inline: InlineCaller, asked: list[Members]) -> None:
         answers = inline.now(rollouts_of(asked))
-        for called, some in zip(answers, parted(asked, map(_size, answers)), strict=True):
+        for called, some in by_answer(asked, answers):
             self._ended(plan, called, some, attempted=0)
 
     async def _call(self, plan: PartPlan, asked: list[Members], *, attempted: int = 0) -> None:
@@ -335,7 +338,7 @@ class Scheduler:
         self._answered(plan, await caller.several([rollouts_of(call) for call in calls]), asked, 0)
 
     def _answered(self, plan: PartPlan, answers: list[Called], asked: list[Members], attempted: int) -> None:
-        for called, some in zip(answers, parted(asked, map(_size, answers)), strict=True):
+        for called, some in by_answer(asked, answers):
             alone = plan.part.reward.takes is not Takes.BATCH or len(called.rollouts) == 1
             if alone or not all(isinstance(said, Failure) for said in called.said):
                 self._ended(plan, called, some, attempted=attempted)
@@ -493,7 +496,3 @@ class Scheduler:
         scores = cast("Mapping[str, Sequence[Score]]", one.scores)  # none is missing any more
         self._batch.groups.append(Left(one.group, scores, one.attempts))
         self._under_way -= len(one.group.rollouts)
-
-
-def _size(called: Called) -> int:
-    return len(called.rollouts)

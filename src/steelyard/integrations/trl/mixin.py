@@ -134,10 +134,9 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
         return generated
 
     def _begin(self, prompts: list[Any], completions: list[Any], ids: list[Any]) -> Batch | Exception:
-        columns = {
-            name: [row[name] for row in self._batch] for name in self._batch[0] if name not in _NO_COLUMNS
-        }
         try:
+            names = [name for name in self._batch[0] if name not in _NO_COLUMNS]
+            columns = {name: [row[name] for row in self._batch] for name in names}
             return self._scoring.begin(
                 prompts, completions, ids, columns, step=self._now, group_size=self._group_size
             )
