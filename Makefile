@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TRL := 1.6.0 1.9.2 1.14.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-trl-matrix lint bench docs
+.PHONY: help demo learn test test-trl-matrix lint bench docs
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(MAKEFILE_LIST) | expand -t 23
@@ -32,6 +32,9 @@ demo: $(VENV)/.package ## score answers and programs of examples/, and show what
 	  "  $(BIN)/steelyard rewards                                     # what else there is" \
 	  "  $(BIN)/python examples/loop.py out/loop.ledger && $(BIN)/steelyard price out/loop.ledger --report out/loop.html" \
 	  "" "The pages to look at: out/demo.html$$(test -f out/code.html && echo ', out/code.html')"
+
+learn: $(VENV)/.dev ## train a tiny model under slow and failing rewards: two minutes on a CPU, and a page
+	$(BIN)/python examples/grpo/learn.py out/learn
 
 test: $(VENV)/.dev ## run the whole suite
 	$(BIN)/pytest

@@ -3,11 +3,11 @@
     python bench/laundering.py [--quick] [--seeds 10] [--steps 45]     minutes; --quick: two seeds, few steps
 
 Each seed makes a model, shows it completions, and trains it once without failures and, for each share of
-failures, twice: failures **unscored** (no vote, advantage 0), and **laundered** (the reward `tests` is 0, as if
-the program were wrong). Who is struck is drawn from the seed and the rollout's number, so both runs of a pair
-lose the same rollouts, whatever they say. The score is that of all rollouts as an unfailing sandbox gives it.
-Then, at steps on the way of the failure-free run: the gradient of one batch with all verdicts, with some
-unscored, and with the same ones laundered.
+failures, twice: failures **unscored** (no vote, advantage 0), and **laundered** (the reward `tests` is 0, as
+if the program were wrong). Who is struck is drawn from the seed and the rollout's number, so both runs of a
+pair lose the same rollouts, whatever they say. The score is that of all rollouts as an unfailing sandbox
+gives it. Then, at steps on the way of the failure-free run: the gradient of one batch with all verdicts, with
+some unscored, and with the same ones laundered.
 
 Programs run behind bubblewrap; what was run once with the same tests is remembered (the verdict depends on
 nothing else), for a tiny model writes the same programs again and again. Everything else is the library's:

@@ -490,11 +490,9 @@ def test_a_users_attempts_have_their_own_clocks(tmp_path):
     [
         (lambda completion: 1.0, "a lambda or defined inside another function"),
         (user_rewards.by_lambda, "a lambda or defined inside another function"),
-        (user_rewards.PARTIAL, "something else"),
-        (user_rewards.JUDGE.method, "something else"),
         (user_rewards.first_shadowed, "something else"),
     ],
-    ids=["lambda", "named lambda", "partial", "method", "shadowed"],
+    ids=["lambda", "named lambda", "shadowed"],
 )
 def test_a_function_that_a_worker_would_not_find_is_refused_with_the_remedy(function, why):
     with pytest.raises(RefusedError, match=rf"(?s){why}.*next: define it at the top level of a module"):

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class Run:
 
 
 def train(
-    name: str,
+    run: Run,
     model: Any,
     tokenizer: Any,
     folder: Path,
@@ -128,9 +129,9 @@ def train(
     seed: int,
     waits: bool = True,
     laundered: bool = False,
-) -> Run:
-    """Train a copy of a model, and tell of each step."""
-    model = deepcopy(model)
+) -> Iterator[None]:
+    """Train a copy of a model, a step at a time, and write down what became of it."""
+    model, name = deepcopy(model), run.name
     trouble = Troubled(
         builtin("tests", boundary="bubblewrap", cpu_s=0.5),
         seed,
@@ -145,7 +146,7 @@ def train(
         old.unlink()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
     settings = Settings(group_size=SIZE, max_new_tokens=LONGEST, barrier=barrier)
-    run, tasks = Run(name), tiny.prompts(PROMPTS, seed)
+    tasks = tiny.prompts(PROMPTS, seed)
     with (  # `stop=False`: a run ends above 5 % unscored, and here that much is wanted
         Watched(recipe, ledger=ledger, name=name, stop=False) as scorer,
         record_steps(ledger) as recorder,
@@ -159,16 +160,16 @@ def train(
             run.see(scorer.last.result(), trouble)
             if step % 10 == 9 or step == steps - 1:
                 print(f"  {name}, step {step + 1}: {run.passed[-1]:.0%} pass their tests", flush=True)
+            yield
     with Ledger(ledger, write=False) as record:
         run.spans = [span for _, span in spans(record)]
-    return run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the three, and show them."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("folder", type=Path, help="where ledgers and page go")
-    parser.add_argument("--steps", type=int, default=50, help="of the long runs")
+    parser.add_argument("--steps", type=int, default=40, help="of the long runs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     torch.set_num_threads(1)  # the other core is the programs'
@@ -180,11 +181,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("a model is shown what completions look like", flush=True)
         tiny.warm(model, tokenizer, options.seed)
         given = {"model": model, "tokenizer": tokenizer, "folder": options.folder, "seed": options.seed}
-        streaming = train("streaming", **given, barrier="arrival", steps=options.steps)
-        batch = train("batch", **given, barrier="batch", steps=max(3, options.steps // 4))
-        laundered = train(
-            "laundered", **given, barrier="arrival", steps=options.steps, waits=False, laundered=True
-        )
+        streaming, batch, laundered = map(Run, ("streaming", "batch", "laundered"))
+        long, short = options.steps, max(3, options.steps // 4)
+        runs = [
+            train(streaming, **given, barrier="arrival", steps=long),
+            train(batch, **given, barrier="batch", steps=short),
+        ]
+        for _ in zip_longest(*runs):  # step by step in turn: the machine is as busy for one as for the other
+            pass
+        for _ in train(laundered, **given, barrier="arrival", steps=long, waits=False, laundered=True):
+            pass
         page = options.folder / "learning.html"
         write(page, streaming, batch, laundered)
     except SteelyardError as error:

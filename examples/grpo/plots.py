@@ -18,7 +18,7 @@ from steelyard.report.units import seconds
 if TYPE_CHECKING:
     from learn import Run
 
-ENDS = 10
+ENDS = 5
 """The mean over so many steps is what a run begins and ends with."""
 AROUND = 3
 """A line is the mean over so many steps before and after."""
@@ -78,8 +78,8 @@ def write(path: Path, streaming: Run, batch: Run, laundered: Run) -> None:
 def _answer(run: Run) -> str:
     first, last = fmean(run.passed[:ENDS]), fmean(run.passed[-ENDS:])
     return (
-        f"{share(first)} of the programs pass their tests in the first {ENDS} steps, {share(last)} in the last "
-        f"{ENDS} of {len(run.passed)}."
+        f"{share(first)} of the programs pass their tests in the first {ENDS} steps, "
+        f"{share(last)} in the last {ENDS} of {len(run.passed)}."
     )
 
 
@@ -126,9 +126,9 @@ def learning(alt: Any, run: Run) -> Figure:
         Series("pass their tests", run.passed, "var(--busy)"),
     ]
     says = (
-        "Of the completions of each step the share that passes all its tests, and the share that keeps its tags: "
-        "points, and the mean over seven steps. Where no sandbox could be had, nothing was trained on; what the "
-        "program would have got is counted here."
+        "Of the completions of each step the share that passes all its tests, and the share that keeps its "
+        "tags: points, and the mean over seven steps. Where no sandbox could be had, nothing was trained on; "
+        "what the program would have got is counted here."
     )
     return _curves(alt, "learning", "What it learns", says, series)
 
@@ -140,9 +140,9 @@ def against(alt: Any, unscored: Run, laundered: Run) -> Figure:
         Series("failures laundered", laundered.passed, "var(--wait)"),
     ]
     says = (
-        "The share of programs that pass their tests, also of those that could not be judged. Both runs begin at "
-        "the same weights, see the same prompts, and fail to judge the same rollouts. One pair of runs says "
-        "little, for chance leads each its own way: bench/laundering.py has ten."
+        "The share of programs that pass their tests, also of those that could not be judged. Both runs "
+        "begin at the same weights, see the same prompts, and fail to judge the same rollouts. One pair of "
+        "runs says little, for chance leads each its own way: bench/laundering.py has ten."
     )
     return _curves(alt, "against", "Laundered against unscored", says, series)
 
@@ -278,8 +278,8 @@ def one_step(alt: Any, batch: Run, streaming: Run) -> Iterator[Figure]:
 
     wide, narrow = layouts(data, draw, height=120)
     says = (
-        f"Step {step}, the one with the median of what was saved: the same completions are judged, with the same "
-        "waits. On arrival, groups are trained on while others are judged."
+        f"Step {step}, the one with the median of what was saved: the same completions are judged, with the "
+        "same waits. On arrival, groups are trained on while others are judged."
     )
     heads = ["run", "phase", "begins", "takes"]
     rows = [[one["lane"], one["phase"], seconds(one["x"]), one["told"]] for one in data["stretches"]]
@@ -322,8 +322,8 @@ def by_step(alt: Any, batch: Run, streaming: Run) -> Figure:
 
     wide, narrow = layouts(data, draw, height=220)
     says = (
-        "What each step took, from its beginning to its end. What is saved is training that happens while other "
-        "groups are judged; where no core is free meanwhile, nothing is."
+        "What each step took, from its beginning to its end. What is saved is training that happens while "
+        "other groups are judged; where no core is free meanwhile, nothing is."
     )
     heads = ["step", *taken]
     rows = [

@@ -29,4 +29,5 @@ async def main(path):
             print(step, flush=True)  # noqa: T201 - who kills it reads on
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

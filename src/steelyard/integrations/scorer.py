@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures.thread  # noqa: F401 - see _close_all
+import logging
 import os
 import queue
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -39,6 +40,7 @@ from steelyard.runtime import PLACES, Runtime
 DEADLINE_S: Final = 900.0
 """Half of the time after which a process group gives up on a rank (by default 1,800 s)."""
 
+_log = logging.getLogger("steelyard")
 _CLOSE_S: Final = 20.0  # audits of learnt limits may take ten, slots and processes two
 _NAMED: Final = 3  # unfinished groups in a message
 
@@ -108,6 +110,8 @@ class Scorer:
         self._lock = threading.Lock()
         self._open: set[Pending] = set()
         self._ended: BaseException | None = None
+        self._untold: BaseException | None = None
+        self._started = False
         self._record = None if ledger is None else Ledger(ledger)
         try:
             run = None if self._record is None else self._begin(self._record, name, advantage)
@@ -157,9 +161,10 @@ class Scorer:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.close()
+        with suppress(RunStoppedError) if kind is not None else nullcontext():
+            self.close()
 
     def submit(self, groups: Sequence[Group], *, step: int | str | None = None) -> Pending:
         """Begin to score; what comes of it is waited for with what is returned.
@@ -184,18 +189,28 @@ class Scorer:
         pending = Pending(self, groups)
         with self._lock:
             if self._ended is not None:
+                self._untold = None
                 raise RunStoppedError(f"nothing is scored any more: {describe(self._ended)}") from self._ended
             self._open.add(pending)
         pending.task = asyncio.run_coroutine_threadsafe(self._score(pending, step), self._loop)
         return pending
 
     def close(self) -> None:
-        """End worker processes, slots and the thread, and close the ledger; a second time changes nothing."""
-        if os.getpid() != self._pid or not self._thread.is_alive():
+        """End worker processes, slots and the thread, and close the ledger; a second time changes nothing.
+
+        Raises
+        ------
+        RunStoppedError
+            If what was left to be written down could not be, and nobody was told yet.
+        """
+        if os.getpid() != self._pid:
             return
-        with suppress(RuntimeError):  # the loop was closed in between
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._leave.set)
         self._thread.join(_CLOSE_S)
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
     # In the thread
 
@@ -206,6 +221,8 @@ class Scorer:
         except BaseException as failed:  # noqa: BLE001 - whoever waits hears of it
             error = RunStoppedError(f"the scorer's thread has ended ({describe(failed)})\n  next: run again")
             error.__cause__ = failed
+            if self._started:
+                self._untold = error
             ready.put(failed)
         finally:
             self._end(error)
@@ -218,6 +235,7 @@ class Scorer:
             for part in self.recipe.parts:
                 if is_resident(part.reward):
                     await part.reward.attest()
+            self._started = True
             ready.put(None)
             await self._leave.wait()
             with self._lock:
@@ -227,15 +245,26 @@ class Scorer:
                 task.cancel()
 
     async def _score(self, pending: Pending, step: int | str | None) -> None:
+        some: list[ScoredGroup] = []
+
+        def hand_over() -> None:
+            if some:
+                pending.come.put([*some])
+                some.clear()
+
         try:
             async with aclosing(self._runtime.score(pending.groups, step=step)) as scored:
                 async for one in scored:
-                    pending.come.put(one)
+                    if not some:  # what leaves together is handed over together: a wake-up costs
+                        self._loop.call_soon(hand_over)
+                    some.append(one)
+            hand_over()
             pending.come.put(None)
         except asyncio.CancelledError:
             pending.come.put(RunStoppedError("the scoring was called off"))
             raise
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            hand_over()
             pending.come.put(error)
         finally:
             with self._lock:
@@ -247,6 +276,7 @@ class Scorer:
             waiting, self._open = self._open, set()
         for pending in waiting:
             pending.come.put(error)
+            self._untold = None
 
     def _shut(self) -> None:
         if self._record is not None:
@@ -267,7 +297,7 @@ class Pending:
 
     def __init__(self, scorer: Scorer, groups: Sequence[Group]) -> None:
         self.groups = groups
-        self.come: queue.SimpleQueue[ScoredGroup | BaseException | None] = queue.SimpleQueue()
+        self.come: queue.SimpleQueue[list[ScoredGroup] | BaseException | None] = queue.SimpleQueue()
         self.task: Any = None
         self._clock = scorer._clock  # noqa: SLF001 - they are one
         self._limit_s = scorer.deadline_s
@@ -302,8 +332,8 @@ class Pending:
         except queue.Empty:
             self.cancel()
             come = self._late()
-        if isinstance(come, ScoredGroup):
-            self._scored.append(come)
+        if isinstance(come, list):
+            self._scored += come
         else:
             self._over = True if come is None else come
 
@@ -331,7 +361,10 @@ def _close_all() -> None:
     first.
     """
     for scorer in tuple(_SCORERS):
-        scorer.close()
+        try:
+            scorer.close()
+        except RunStoppedError as error:
+            _log.error("steelyard: %s", error)
 
 
 getattr(threading, "_register_atexit", atexit.register)(_close_all)

@@ -101,28 +101,24 @@ class Rows:
         if self._rank:
             where = f"rank {self._rank}, {where}"
         shared = [values for name, values in read.items() if name not in OF_THE_COMPLETION]
-        names, lists = list(read), list(read.values())
+        apart = not OF_THE_COMPLETION.isdisjoint(read)
         groups: list[Group] = []
         for first, last in _blocks([prompts, *shared], group_size):
             group, start = self._groups, self._rollouts - first
-            groups.append(
-                Group(
-                    group,
-                    group,
-                    [
-                        Rollout(
-                            start + row,
-                            prompts[row],
-                            completions[row],
-                            dict(zip(names, [values[row] for values in lists], strict=True)),
-                            (group, row - first),
-                            start + row,
-                            f"{where}, row {row}",
-                        )
-                        for row in range(first, last)
-                    ],
+            of_all = {name: values[first] for name, values in read.items()}
+            rollouts = [
+                Rollout(
+                    start + row,
+                    prompts[row],
+                    completions[row],
+                    {name: values[row] for name, values in read.items()} if apart else of_all,
+                    (group, row - first),
+                    start + row,
+                    f"{where}, row {row}",
                 )
-            )
+                for row in range(first, last)
+            ]
+            groups.append(Group(group, group, rollouts))
             self._groups += 1
             self._rollouts += last - first
         return groups
