@@ -205,7 +205,7 @@ def show_curves(console: Console, curves: Sequence[Curve]) -> None:
     measures: dict[str, Callable[[Sequence[float]], float]] = {
         f"pass, last {LAST} steps": lambda passed: fmean(passed[-LAST:]),
         "pass, all steps": fmean,
-        f"steps until {GOAL:.0%} pass": lambda passed: float(until(passed, GOAL)),
+        f"steps until {100 * GOAL:.0f} % pass": lambda passed: float(until(passed, GOAL)),
     }
     for title, measure in measures.items():
         table = Table(title=f"{title}, {len(seeds)} seeds", title_justify="left")
@@ -220,7 +220,7 @@ def show_curves(console: Console, curves: Sequence[Curve]) -> None:
             differences = [b - a for a, b in zip(kept, lost, strict=True)]
             worse = sum(one > 0 if title.startswith("steps") else one < 0 for one in differences)
             table.add_row(
-                f"{share:.0%}",
+                f"{100 * share:.0f} %",
                 interval(kept),
                 interval(lost),
                 interval(differences),
@@ -249,8 +249,8 @@ def show_gradients(console: Console, found: Sequence[Apart]) -> None:
                         for seed in seeds
                     ]
                     cells.append(interval([fmean(some) for some in of_seed if some]))
-                passed = f"{fmean(one.passed for one in row):.0%}"
-                table.add_row(f"{share:.0%}", str(step), passed, *cells)
+                passed = f"{100 * fmean(one.passed for one in row):.0f} %"
+                table.add_row(f"{100 * share:.0f} %", str(step), passed, *cells)
         console.print(table)
 
 
@@ -270,7 +270,10 @@ def main() -> None:
     began = time.monotonic()
     cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(min(cores, seeds), mp_context=get_context("spawn")) as pool:
-        parts = list(pool.map(one_seed, range(seeds), [steps] * seeds))
+        parts = []
+        for part in pool.map(one_seed, range(seeds), [steps] * seeds):
+            parts.append(part)
+            print(f"seed {len(parts)} of {seeds} after {time.monotonic() - began:.0f} s", file=sys.stderr)
     show_curves(console, [curve for curves, _, _ in parts for curve in curves])
     show_gradients(console, [one for _, found, _ in parts for one in found])
     programs = sum(known for _, _, known in parts)

@@ -71,9 +71,11 @@ class Run:
     ----------
     name
         What it is called.
-    passed, kept, rewards
+    passed, kept
         Shares of completions that pass their tests (whether or not that could be judged) and keep their
-        format; the mean reward that was trained on.
+        format.
+    rewards, true
+        The mean reward that was trained on, and the one that would have been without failures.
     failed, punished
         Rollouts without a sandbox, and those of them that are right and were pushed away from.
     seconds
@@ -88,6 +90,7 @@ class Run:
     passed: list[float] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+    true: list[float] = field(default_factory=list)
     failed: int = 0
     punished: int = 0
     seconds: list[float] = field(default_factory=list)
@@ -109,6 +112,7 @@ class Run:
         self.passed.append(sum(right.values()) / len(rows))
         self.kept.append(sum(float(kept) for _, _, kept, _ in rows) / len(rows))
         self.rewards.append(sum(values) / len(values))
+        self.true.append(self.passed[-1] + FORMAT * self.kept[-1])
         self.failed += len(struck)
         self.punished += sum(
             rollout.ordinal in struck and right[rollout.ordinal] and advantage < 0

@@ -214,3 +214,20 @@ def test_what_was_scored_in_an_evaluation_is_no_step_of_training(tmp_path: Path)
     assert list(read.steps.labels) == ["0", "1"]
     assert len(read.rows) == 4
     assert "2 evaluations left out: no training waits for them" in read.says
+
+
+def test_the_event_loop_of_whoever_trains_is_left_alone():
+    async def mine() -> int:
+        return 1
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        with Scorer(RIGHT) as scorer:
+            assert asyncio.get_event_loop() is loop
+            assert loop.run_until_complete(mine()) == 1
+            assert scorer.submit(groups_of(["#### 18"])).result()
+        assert loop.run_until_complete(mine()) == 1
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

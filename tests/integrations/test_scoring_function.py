@@ -24,6 +24,7 @@ from steelyard import (
     Scored,
     builtin,
 )
+from steelyard import reward as as_reward
 from steelyard.integrations.trl import Scoring, reward
 from steelyard.integrations.trl.rows import Rows
 from steelyard.outcome import How, Takes
@@ -239,6 +240,9 @@ def test_blocks_of_equal_rows_are_groups_and_numbers_count_on():
     assert numbers(made(["a"] * 4, ["1"] * 4)) == [[8, 9, 10, 11]]
     assert numbers(made(["a"] * 4, ["1"] * 4, size=2)) == [[12, 13], [14, 15]]
     assert numbers(made(["a"] * 3, ["1"] * 3, size=2)) == [[16, 17, 18]]  # an evaluation of another size
+    told = made(["a"] * 2, ["1", "2"], size=2)  # columns of a rollout_func differ within a group
+    assert numbers(told) == [[19, 20]]
+    assert [rollout.columns["answer"] for rollout in told[0].rollouts] == ["1", "2"]
 
 
 def test_only_what_is_read_is_taken_along():
@@ -249,3 +253,29 @@ def test_only_what_is_read_is_taken_along():
     assert group.rollouts[0].columns == {"answer": "1"}
     with pytest.raises(RefusedError, match="2 values for 1 prompts"):
         rows.groups(["p"], ["c"], None, {"answer": ["1", "2"]}, step=None, group_size=None)
+
+
+def test_columns_that_a_data_set_keeps_as_arrays_are_plain_for_rewards():
+    numpy = pytest.importorskip("numpy")
+    with reward("gsm8k") as scoring:
+        values, *_ = called(
+            scoring, ["#### 18", "#### 17"], answer=list(numpy.array([18, 18])), beside=[numpy.ones(2)] * 2
+        )
+    assert values == [1.2, 0.2]
+    with reward([user_rewards.lengths]) as scoring:  # takes whatever columns there are
+        assert called(scoring, ["a", "b"], beside=[numpy.array([1.0, numpy.nan])] * 2)[0] == [1.0, 1.0]
+
+
+def test_rewards_by_name_stand_in_lists_too():
+    with reward(
+        ["gsm8k", user_rewards.lengths, as_reward(user_rewards.right)], floors=[None, 0.0, None]
+    ) as scoring:
+        assert called(scoring, ["#### 18"], answer=["18"])[0] == [1.2 + 7.0 + 0.0]
+    assert scoring.recipe.names == ("gsm8k", "lengths", "right")
+
+
+def test_a_call_that_judged_many_counts_once(tmp_path: Path):
+    with reward([user_rewards.lengths], ledger=tmp_path / "run.ledger") as scoring:
+        _, extra, _ = called(scoring, ["a"] * 8)
+    assert len(set(extra["steelyard/row"])) == 8
+    assert len(set(extra["steelyard/call"])) == 1

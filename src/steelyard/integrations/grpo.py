@@ -404,7 +404,7 @@ class Grpo:
         norm = float(torch.nn.utils.clip_grad_norm_(trained, inf if limit is None else limit))
         if not isfinite(norm):
             raise RunStoppedError(
-                f"the gradient's norm is {norm}, and no update was made"
+                f"the gradient's norm is {norm}, and nothing was made of it"
                 "\n  next: a lower learning rate, or fp32 weights"
             )
         self.optimizer.step()

@@ -130,7 +130,8 @@ class Scorer:
         except BaseException:
             self._shut()
             raise
-        self._runner = asyncio.Runner()
+        # without a factory it would become the loop of the thread that trains
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._leave = asyncio.Event()
         ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -208,6 +209,11 @@ class Scorer:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._leave.set)
         self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            _log.error(
+                "steelyard: the scorer's thread does not end (%g s were given); what it runs ends with this program",
+                _CLOSE_S,
+            )
         untold, self._untold = self._untold, None
         if untold is not None:
             raise untold

@@ -41,10 +41,10 @@ from steelyard.pricing.observed import (
     blank,
 )
 
-SAYS: Final = "generation, training and the wait of every step, as a recorder saw them"
-BETWEEN: Final = "between steps"
 EVALUATION: Final = "evaluation"
 """What the names of steps begin with for which no training waits."""
+SAYS: Final = "generation, training and the wait of every step, as a recorder saw them"
+BETWEEN: Final = "between steps"
 """What attempts belong to that began in none."""
 
 _APART_S: Final = 1e-6

@@ -5,9 +5,9 @@ and of the user), `rollout` is all of it, `files` and `state` are what an agent 
 what the function may know about its attempt, every other name is a column. A parameter with a default
 keeps it where the row has no such column; `**more` is given nothing, for a reward must say what it reads.
 
-Of several, where it names `completions`, `prompts` or `rollouts`, as trainers' functions do, or nothing
-of one rollout and `**more`: lists, one
-entry for each rollout, texts and messages as they came. `**more` is then given every other column, as
+Of several, where it names `completions`, `prompts` or `rollouts`, as trainers' functions do, or
+`completion_ids` and `**more` and nothing of one rollout: lists, one entry for each rollout, texts and
+messages as they came. `**more` is then given every other column, as
 TRL does it; `log_extra` and `log_metric`, which there feed a trainer's log, do nothing here.
 """
 
@@ -25,6 +25,7 @@ from steelyard.rollout import Rollout, Text, final_text
 ONE: Final = ("rollout", "prompt", "completion", "context", "files", "state")
 MANY: Final = ("rollouts", "prompts", "completions", "files", "state", "context", "log_extra", "log_metric")
 SEVERAL: Final = frozenset(MANY[:3])
+_OF_TRL = "completion_ids"  # in the plural: of each completion
 _OURS = ("context", "log_extra", "log_metric")  # made where the function is called: nothing to send
 _NAMES = ("id", "group")  # of the row, not of what is judged: equal contents get equal verdicts
 _ELSEWHERE = {
@@ -124,7 +125,7 @@ def arguments(function: Callable[..., Any], where: str) -> Arguments:
         _refuse(parameter, where)
     names = {p.name for p in given}
     open_handed = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    many = not names.isdisjoint(SEVERAL) or (open_handed and names.isdisjoint(ONE))
+    many = not names.isdisjoint(SEVERAL) or (open_handed and names.isdisjoint(ONE) and _OF_TRL in names)
     mixed = sorted(names & {"rollout", "completion", "prompt"})
     if many and mixed:
         raise RefusedError(

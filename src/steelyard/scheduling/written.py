@@ -57,6 +57,7 @@ def below_floor(reward: Reward, rollout: Rollout, value: float) -> RunStoppedErr
     return RunStoppedError(
         f"reward {reward.name!r} returned {value:g} on {rollout.where}, which is below its floor "
         f"{reward.floor:g}: completions that make it fail would be paid more than this one"
-        "\n  next: state the lowest value that it can ever return, as in @steelyard.reward(floor=-1) or in a "
-        "recipe, floor = -1, and score again (with --new-run: a changed reward is another one)"
+        "\n  next: state the lowest value that it can ever return, as in @steelyard.reward(floor=-1), in a "
+        "recipe, floor = -1, or beside a list of a trainer's, reward([...], floors=[-1]), and score again "
+        "(with --new-run: a changed reward is another one)"
     )

@@ -13,7 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from steelyard.errors import RefusedError, describe
-from steelyard.files.foreign.read import CENSORED, CODE, ERRORS, ROW, SERVICE, TIMEOUTS, VERDICT, Faults
+from steelyard.files.foreign.read import CALL, CENSORED, CODE, ERRORS, ROW, SERVICE, TIMEOUTS, VERDICT, Faults
 from steelyard.files.foreign.table import VERDICTS
 from steelyard.files.parquet import arrow
 from steelyard.pricing.observed import MISSING, Bools, Floats, Ints, blank
@@ -43,8 +43,8 @@ class Batch:
         Ours; `MISSING` where there is none.
     code
         Index into the words of the run; `MISSING` where there is none.
-    row
-        Hashes of our numbers of rows; empty where there are none.
+    row, call
+        Hashes of our numbers of rows, and of calls; empty where there are none.
     """
 
     where: str
@@ -56,6 +56,7 @@ class Batch:
     verdict: Ints
     code: Ints
     row: Ints
+    call: Ints
     floats: Sequence[str] = ()
     has: frozenset[str] = field(default_factory=frozenset)
 
@@ -85,6 +86,7 @@ class Batch:
             verdict=self.verdict[which],
             code=self.code[which],
             row=self.row[which],
+            call=self.call[which],
         )
 
 
@@ -128,7 +130,7 @@ def _columns(pa: Any, schema: Any, path: Path) -> list[str]:  # noqa: ANN401 - p
             where=str(path),
             remedy="check what wrote it",
         )
-    asked = {*FIELDS, *_FLAGS, VERDICT, CODE, CENSORED, ROW}
+    asked = {*FIELDS, *_FLAGS, VERDICT, CODE, CENSORED, ROW, CALL}
     return [one.name for one in schema if one.name in asked or pa.types.is_floating(one.type)]
 
 
@@ -145,7 +147,7 @@ def _rewards(pa: Any, schema: Any) -> list[str]:  # noqa: ANN401
 def _piece(pa: Any, piece: Any, words: dict[str, int]) -> dict[str, NDArray[Any]]:  # noqa: ANN401
     found: dict[str, NDArray[Any]] = {}
     for name, column in zip(piece.schema.names, piece.columns, strict=True):
-        if name in ("prompt", "completion", ROW):
+        if name in ("prompt", "completion", ROW, CALL):
             found[name] = np.fromiter(map(_hash, column.to_pylist()), np.int64, len(column))
         elif name == VERDICT:
             found[name] = np.array([VERDICTS.get(one, MISSING) for one in column.to_pylist()], np.int64)
@@ -202,6 +204,7 @@ def _by_step(
         verdict=whole.get(VERDICT, np.full(n, MISSING)),
         code=whole.get(CODE, np.full(n, MISSING)),
         row=whole.get(ROW, np.arange(0)),
+        call=whole.get(CALL, np.arange(0)),
         floats=floats,
         has=has,
     )
@@ -238,6 +241,7 @@ def believe(found: Sequence[Batch]) -> dict[str, int]:
         if ours:
             batch.reals.pop(SERVICE, None)
             batch.flags.pop(CENSORED, None)
+            batch.call = np.arange(0)
             batch.verdict, batch.code = np.full(len(batch), MISSING), np.full(len(batch), MISSING)
         for name in names:
             batch.flags.pop(name)

@@ -31,7 +31,9 @@ CENSORED: Final = "steelyard/censored"
 """Whether a limit cut it: the service time is then a lower bound."""
 ROW: Final = "steelyard/row"
 """A number or text that no other completion of the run has: by it a stale row is found for certain."""
-OWN: Final = (SERVICE, VERDICT, CODE, CENSORED, ROW)
+CALL: Final = "steelyard/call"
+"""Which call judged it, a number or text: rows of one call share it, and its time counts once."""
+OWN: Final = (SERVICE, VERDICT, CODE, CENSORED, ROW, CALL)
 
 TIMEOUTS: Final = ("timeout", "timed_out", "is_timeout")
 """Columns that people log to say that the reward was cut."""

@@ -66,6 +66,8 @@ class Columns:
         Index into the causes, or `MISSING`.
     parts
         Each reward function's values.
+    call
+        A number that rollouts share which one call judged; empty where the file does not tell.
     """
 
     step: Ints
@@ -82,11 +84,14 @@ class Columns:
     error: Bools
     cause: Ints
     parts: Mapping[str, Floats] = field(default_factory=dict)
+    call: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def take(self, which: Ints) -> Columns:
         """Some rows, in another order."""
-        mine = {one.name: getattr(self, one.name)[which] for one in fields(self) if one.name != "parts"}
-        return Columns(**mine, parts={name: part[which] for name, part in self.parts.items()})
+        several = {"parts", "call"}
+        mine = {one.name: getattr(self, one.name)[which] for one in fields(self) if one.name not in several}
+        parts = {name: part[which] for name, part in self.parts.items()}
+        return Columns(**mine, parts=parts, call=self.call[which] if len(self.call) else self.call)
 
 
 @dataclass(slots=True)
@@ -279,14 +284,22 @@ def _limit(columns: Columns, about: About) -> tuple[Floats | Seconds | None, lis
 
 
 def _calls(columns: Columns, cut: Bools, cause: Ints, *, together: bool) -> Calls:
-    """One call a row; rows of a group with the same clock were judged by one call."""
-    rows = np.arange(len(columns.step))
-    if together:
+    """One call a row; rows that name one call, or of a group with the same clock, were judged by one."""
+    rows, of = np.arange(len(columns.step)), columns.group
+    if len(columns.call):
+        _, rows, which = np.unique(columns.call, return_index=True, return_inverse=True)
+        last = np.zeros(len(rows), np.int64)
+        np.maximum.at(last, which, columns.group)
+        of = np.where(last == columns.group[rows], last, MISSING)  # rows are sorted by group
+        order = np.argsort(rows)
+        rows, of = rows[order], of[order]
+    elif together:
         began, service, group = columns.began_s, columns.service_s, columns.group
         same = np.zeros(len(rows), bool)
         same[1:] = (group[1:] == group[:-1]) & (service[1:] == service[:-1])
         same[1:] &= (began[1:] == began[:-1]) | np.isnan(began[1:])
         rows = rows[~same]
+        of = group[rows]
     n = len(rows)
     zero = blank(len(columns.step))
     if np.isfinite(columns.began_s).any():
@@ -296,7 +309,7 @@ def _calls(columns: Columns, cut: Bools, cause: Ints, *, together: bool) -> Call
         zero = first[columns.step]
     return Calls(
         step=columns.step[rows],
-        group=columns.group[rows],
+        group=of,
         row=rows,
         part=np.zeros(n, np.int64),
         service_s=columns.service_s[rows],

@@ -77,6 +77,9 @@ def read_trl(path: Path, options: Options) -> Read:
     return table.read(columns, about, faults)
 
 
+_NO_CALLS = np.zeros(0, np.int64)
+
+
 def _columns(found: Sequence[Batch], size: int, named: totals.Named, about: table.About) -> table.Columns:
     steps = {step: at for at, step in enumerate(about.labels)}
     lengths = [len(batch) for batch in found]
@@ -105,6 +108,9 @@ def _columns(found: Sequence[Batch], size: int, named: totals.Named, about: tabl
         timeout=censored | joined([batch.flag(TIMEOUTS) for batch in found], bool),
         error=joined([batch.flag(ERRORS) for batch in found], bool),
         cause=np.where(censored, joined([batch.code for batch in found], int), MISSING),
+        call=joined([batch.call for batch in found], int)
+        if all(len(batch.call) for batch in found)
+        else _NO_CALLS,
         parts=parts,
     )
 

@@ -18,6 +18,7 @@ forward passes between the two, and changes no gradient.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.trl.laundering import lint
 from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
 from steelyard.integrations.trl.rules import BY_TOKENS, of_environments
-from steelyard.integrations.trl.scoring import Batch, Scoring
+from steelyard.integrations.trl.scoring import Begun, Scoring
 from steelyard.measure.joined import EVALUATION
 from steelyard.outcome import Unscored
 from steelyard.recording import record_steps
@@ -84,12 +85,13 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
                 remedy="use reward(...) with it as it is: in RLOOTrainer KL is part of the reward, so a row "
                 "without one trains nothing there",
             )
+        _refuse_rewards(_argument("reward_funcs", args, kwargs))
         super().__init__(*args, **kwargs)
-        self._scoring = _scoring(self.reward_funcs)
-        self._scoring.advantage = SCHEME[self.scale_rewards]
+        self._scoring, self._column = _ours(self.reward_funcs)
+        self._scoring.advantage = _scheme(self.scale_rewards)
         self._denominator = denominator
         self._batch: list[dict[str, Any]] = []
-        self._begun: Batch | Exception | None = None
+        self._begun: Begun | Exception | None = None
         self._void: torch.Tensor | None = None
         self._rows: torch.Tensor | None = None
         self._refuse()
@@ -133,7 +135,7 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
             self._begun = self._begin(prompts, generated[3], generated[1])
         return generated
 
-    def _begin(self, prompts: list[Any], completions: list[Any], ids: list[Any]) -> Batch | Exception:
+    def _begin(self, prompts: list[Any], completions: list[Any], ids: list[Any]) -> Begun | Exception:
         try:
             names = [name for name in self._batch[0] if name not in _NO_COLUMNS]
             columns = {name: [row[name] for row in self._batch] for name in names}
@@ -171,9 +173,10 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
                 rewards: torch.Tensor = super()._calculate_rewards(
                     inputs, prompts, completions, completion_ids_list
                 )
-        if isinstance(begun, Batch):
+        if isinstance(begun, Begun):
             _tell(begun, self._now)
-        self._void = void = with_groups(rewards.isnan().any(dim=1), self._group_size, self._scoring.advantage)
+        lost = rewards[:, self._column].isnan()
+        self._void = void = with_groups(lost, self._group_size, self._scoring.advantage)
         rewards[void] = torch.nan  # of a sum that lacks a part, nothing may be left
         return rewards
 
@@ -256,9 +259,24 @@ def _cut(of: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return torch.where(rows, of.detach(), of)
 
 
-def _scoring(functions: list[Any]) -> Scoring:
-    """The one reward function of ours."""
-    ours = [one for one in functions if isinstance(one, Scoring)]
+def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - TRL's
+    """What TRL's trainer is given by that name; nothing if it is not."""
+    try:
+        given = inspect.signature(trl.GRPOTrainer.__init__).bind_partial(None, *args, **kwargs)
+    except TypeError:
+        return None  # TRL says what is wrong
+    return given.arguments.get(name)
+
+
+def _refuse_rewards(given: Any) -> None:  # noqa: ANN401 - TRL's
+    """Refuse before a model is loaded what would be added up."""
+    if given is not None:
+        _ours(given if isinstance(given, list) else [given])
+
+
+def _ours(functions: list[Any]) -> tuple[Scoring, int]:
+    """The one reward function of ours, and the number of its column."""
+    ours = [(one, column) for column, one in enumerate(functions) if isinstance(one, Scoring)]
     others = [one for one in functions if not isinstance(one, Scoring) and not of_environments(one)]
     if len(ours) != 1 or others:
         names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in functions)
@@ -270,7 +288,18 @@ def _scoring(functions: list[Any]) -> Scoring:
     return ours[0]
 
 
-def _failure(begun: Batch | Exception) -> Exception | None:
+def _scheme(scale_rewards: Any) -> str:  # noqa: ANN401 - TRL's
+    scheme = SCHEME.get(scale_rewards)
+    if scheme is None:
+        raise RefusedError(
+            f"{scale_rewards!r} is none that is known here: how many votes a group then needs cannot be said",
+            where="scale_rewards",
+            remedy=f"one of {', '.join(SCHEME)}",
+        )
+    return scheme
+
+
+def _failure(begun: Begun | Exception) -> Exception | None:
     if isinstance(begun, Exception):
         return begun
     try:
@@ -280,7 +309,7 @@ def _failure(begun: Batch | Exception) -> Exception | None:
     return None
 
 
-def _tell(batch: Batch, step: int | str) -> None:
+def _tell(batch: Begun, step: int | str) -> None:
     causes = [
         f"{total.boundary}: {total.cause}"
         for one in batch.wait()

@@ -64,7 +64,7 @@ class Phases(TrainerCallback):  # type: ignore[misc]  # its types are not read
             scope, self._scope = self._scope, None
             scope.__exit__(None, None, None)
 
-    def close(self) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **_more: Any) -> None:  # noqa: ANN401, ARG002
         """Write down what there is."""
         if self._steps is not None:
-            self._steps.close()
+            self._steps.flush()

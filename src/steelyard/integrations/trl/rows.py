@@ -1,10 +1,9 @@
 """What TRL hands a reward function, as rollouts in groups; and what it takes back.
 
-TRL calls a reward function once per generation batch and process, with lists: a prompt, a completion and
-one value of each column of the dataset for every completion. Which rows are a group it does not say: the
-completions of a prompt follow each other, so a block of equal prompts and equal columns is one. A prompt
-that is drawn twice in a row makes one block of twice the size: that only matters to a reward that takes
-whole groups, and `group_size` divides it.
+TRL calls a reward function once per generation batch and process, with lists: a prompt, a completion and one
+value of each column of the dataset for every completion. Which rows are a group it does not say: the
+completions of a prompt follow each other, so a run of equal prompts is one, if the columns that rewards read
+by name are equal, too. Where `group_size` is told, as many rows of a prompt are one, whatever their columns.
 
 Only the columns that the recipe reads are taken along, unless a function of it takes whatever there is
 (`**kwargs`).
@@ -50,6 +49,7 @@ class Rows:
         )
         asked = {*recipe.read, *recipe.needed, *OF_THE_COMPLETION}
         self._reads = None if more else asked
+        self._shared = asked - OF_THE_COMPLETION
         self._ids = more or recipe.counts or IDS in asked & {*_also(recipe)}
         self._looked = False
 
@@ -100,12 +100,16 @@ class Rows:
         where = f"step {step}" if isinstance(step, int) else step or "batch"
         if self._rank:
             where = f"rank {self._rank}, {where}"
-        shared = [values for name, values in read.items() if name not in OF_THE_COMPLETION]
-        apart = not OF_THE_COMPLETION.isdisjoint(read)
+        read = {name: _plain(values) for name, values in read.items()}
+        shared = [values for name, values in read.items() if name in self._shared]
+        per_row = not OF_THE_COMPLETION.isdisjoint(read)
         groups: list[Group] = []
-        for first, last in _blocks([prompts, *shared], group_size):
+        for first, last in _blocks(prompts, shared, group_size):
             group, start = self._groups, self._rollouts - first
             of_all = {name: values[first] for name, values in read.items()}
+            apart = per_row or not all(
+                _equal(one[first], one[row]) for one in shared for row in range(first, last)
+            )
             rollouts = [
                 Rollout(
                     start + row,
@@ -153,16 +157,32 @@ def _also(recipe: Recipe) -> Iterator[str]:
         yield from getattr(part.reward, "also", ())
 
 
-def _blocks(lists: Sequence[Sequence[Any]], size: int | None) -> Iterator[tuple[int, int]]:
-    """(first, last + 1) of each run of equal rows, divided by `size` where that goes in evenly."""
-    prompts, *others = lists
-    first, rows = 0, len(prompts)
+def _plain(values: Sequence[Any]) -> Sequence[Any]:
+    """Python's own numbers and lists of what a data set keeps as arrays."""
+    if not any(hasattr(value, "tolist") for value in values[:1]):
+        return values
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]
+
+
+def _blocks(
+    prompts: Sequence[Text], others: Sequence[Sequence[Any]], size: int | None
+) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of each group: of `size` rows with one prompt, or of each run of equal rows."""
+    rows = len(prompts)
+    if size and rows % size == 0:
+        starts = range(0, rows, size)
+        if all(prompts[start] == prompts[row] for start in starts for row in range(start + 1, start + size)):
+            yield from ((start, start + size) for start in starts)
+            return
+    first = 0
     for row in range(1, rows + 1):
         same = row < rows and prompts[row] == prompts[row - 1]
-        if same and all(values[row] == values[row - 1] for values in others):
+        if same and all(_equal(values[row], values[row - 1]) for values in others):
             continue
-        length = row - first
-        part = size if size and length % size == 0 else length
-        for start in range(first, row, part):
-            yield start, start + part
+        yield first, row
         first = row
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever a column holds
+    """Whether two values are the same: nan is itself."""
+    return bool(one is other or one == other or (one != one and other != other))  # noqa: PLR0124

@@ -17,29 +17,38 @@ ranks that log different ones wait for each other for ever.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 from steelyard.advantages import SCHEMES, dead
 from steelyard.clock import Seconds, SystemClock
-from steelyard.errors import RefusedError
+from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.scorer import DEADLINE_S, Durability, Pending, Scorer
 from steelyard.integrations.trl.rows import FROM_TRL, Rows
 from steelyard.integrations.trl.told import per_batch, per_row
 from steelyard.outcome import Part, Reward, Scored, ScoredGroup, Unscored
 from steelyard.rewards import Recipe
 from steelyard.rewards import reward as as_reward
+from steelyard.rewards.arguments import arguments
 from steelyard.rewards.asked import recipe_of
 from steelyard.rewards.carrying import name_of
+from steelyard.rewards.registry import find, runs_code
 from steelyard.rollout import Text
 from steelyard.runtime import PLACES
 
-Asked: TypeAlias = "Recipe | str | Path | Reward | Callable[..., Any] | Sequence[Reward | Callable[..., Any]]"
+Asked: TypeAlias = (
+    "Recipe | str | Path | Reward | Callable[..., Any] | Sequence[Reward | Callable[..., Any] | str]"
+)
+
+_log = logging.getLogger("steelyard")
 
 
 class Log(Protocol):
@@ -53,7 +62,7 @@ def reward(
     recipe: Asked,
     *,
     weights: Sequence[float] | None = None,
-    floors: Sequence[float] | None = None,
+    floors: Sequence[float | None] | None = None,
     name: str = "steelyard",
     boundary: str | None = None,
     advantage: str = "grpo",
@@ -72,7 +81,7 @@ def reward(
     ----------
     recipe
         What to ask: a `Recipe`, the path of one (`recipe.toml`), rewards by name (`"gsm8k,format"`), a reward
-        or function, or a list of reward functions as TRL takes it.
+        or function, or a list of reward functions as TRL takes it, of rewards and of names.
     weights, floors
         Of a list: one weight for each (TRL's `reward_weights`), and the lowest value each can return (0 if
         not said): what a completion gets on which the function fails.
@@ -127,9 +136,10 @@ def reward(
 def _recipe(
     asked: Asked,
     weights: Sequence[float] | None,
-    floors: Sequence[float] | None,
+    floors: Sequence[float | None] | None,
     boundary: str | None,
 ) -> Recipe:
+    places = None if boundary is None else {"boundary": boundary}
     if not isinstance(asked, Sequence) or isinstance(asked, str):
         if weights is not None or floors is not None:
             raise RefusedError(
@@ -137,35 +147,56 @@ def _recipe(
                 where="reward",
                 remedy="give them in the recipe: Part(reward, weight=...), reward(floor=...)",
             )
-        if isinstance(asked, Recipe):
-            return asked
         if isinstance(asked, str | Path):
-            return recipe_of(str(asked), places=None if boundary is None else {"boundary": boundary})
-        asked = [asked]
+            return recipe_of(str(asked), places=places)
+        if not isinstance(asked, Recipe):
+            asked = [asked]
+        elif boundary is None:
+            return asked
+    if boundary is not None and not any(isinstance(one, str) for one in _listed(asked)):
+        raise RefusedError(
+            "a boundary goes with rewards by name",
+            where="boundary",
+            remedy="give it to the reward: builtin('tests', boundary=...)",
+        )
+    listed = _listed(asked)
     for what, values in {"weights": weights, "floors": floors}.items():
-        if values is not None and len(values) != len(asked):
+        if values is not None and len(values) != len(listed):
             raise RefusedError(
-                f"{len(values)} {what} for {len(asked)} functions", where=what, remedy="give one for each"
+                f"{len(values)} {what} for {len(listed)} functions", where=what, remedy="give one for each"
             )
+    lowest = floors or [None] * len(listed)
     made = [
-        _as_reward(one, 0.0 if floors is None else floors[place], count)
-        for place, (one, count) in enumerate(_counted(asked))
+        _as_reward(one, floor, before, places)
+        for (one, before), floor in zip(_counted(listed), lowest, strict=True)
     ]
     return Recipe(tuple(map(Part, made, weights or [1.0] * len(made))))
+
+
+def _listed(asked: Any) -> Sequence[Any]:  # noqa: ANN401 - a recipe has no place in a list
+    return asked if isinstance(asked, Sequence) else []
 
 
 def _counted(asked: Sequence[Any]) -> Iterator[tuple[Any, int]]:
     """Each, and how many of its name came before: one function with other settings is another reward."""
     seen: Counter[str] = Counter()
     for one in asked:
-        name = name_of(one)
+        name = one if isinstance(one, str) else name_of(one)
         yield one, seen[name]
         seen[name] += 1
 
 
-def _as_reward(one: Reward | Callable[..., Any], floor: float, before: int) -> Reward:
-    if all(hasattr(one, word) for word in ("identity", "how", "takes", "floor")):
-        return one  # type: ignore[return-value]  # it is a reward already
+def _as_reward(one: Any, floor: float | None, before: int, places: Mapping[str, Any] | None) -> Reward:  # noqa: ANN401
+    """Make a reward of what stands in a list."""
+    named = find(one, **((places or {}) if runs_code(one) else {})) if isinstance(one, str) else one
+    if all(hasattr(named, word) for word in ("identity", "how", "takes", "floor")):
+        if floor is not None and floor != named.floor:
+            raise RefusedError(
+                f"{named.name!r} is a reward already, whose floor is {named.floor:g} and not {floor:g}",
+                where="floors",
+                remedy="say None there, or make it with reward(floor=...)",
+            )
+        return cast("Reward", named)
     if hasattr(one, "forward"):
         raise RefusedError(
             f"{type(one).__name__} is a model, which no worker process should hold",
@@ -177,12 +208,9 @@ def _as_reward(one: Reward | Callable[..., Any], floor: float, before: int) -> R
             f"{one!r} is no reward function", where="reward", remedy="give a function, or a reward's name"
         )
     name = f"{name_of(one)}_{before + 1}" if before else None
-    try:
-        return as_reward(name=name, takes="batch", floor=floor)(one)  # TRL, too, calls it once for a batch
-    except RefusedError as refused:
-        if "takes=" not in refused.reason:
-            raise
-        return as_reward(name=name, floor=floor)(one)  # a function of one completion
+    # TRL, too, calls it once for a batch
+    many = arguments(one, f"reward {name_of(one)!r}").many
+    return as_reward(name=name, takes="batch" if many else None, floor=floor or 0.0)(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +229,7 @@ class Settings:
     group_size: int | None
 
 
-class Batch:
+class Begun:
     """One call's rows under way, and what they are."""
 
     def __init__(
@@ -261,7 +289,7 @@ class Scoring:
         self._scorer: Scorer | None = None
         self._pid = 0
         self._rows: Rows | None = None
-        self._begun: Batch | None = None
+        self._begun: Begun | None = None
         self._run = ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,8 +301,11 @@ class Scoring:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        with suppress(RunStoppedError) if kind is not None else nullcontext():
+            self.close()
 
     def close(self) -> None:
         """End worker processes, slots and the thread, and close the ledger; a later call starts anew."""
@@ -320,7 +351,7 @@ class Scoring:
         *,
         step: int | str | None,
         group_size: int | None = None,
-    ) -> Batch:
+    ) -> Begun:
         """Begin to score a batch, of which the next call with the same rows takes the outcome.
 
         Raises
@@ -336,7 +367,7 @@ class Scoring:
         groups = self._rows.groups(
             prompts, completions, ids, columns, step=step, group_size=group_size or self.settings.group_size
         )
-        self._begun = Batch(self._scorer.submit(groups, step=step), prompts, completions, group_size)
+        self._begun = Begun(self._scorer.submit(groups, step=step), prompts, completions, group_size)
         return self._begun
 
     def __call__(
@@ -426,6 +457,11 @@ def _gives_up_s() -> Seconds:
         group = torch.distributed.distributed_c10d._get_default_group()  # noqa: SLF001 - no other door
         backend = group._get_backend(group._device_types[0])  # noqa: SLF001
         seconds: float = backend.options._timeout.total_seconds()  # noqa: SLF001
-    except (AttributeError, IndexError, RuntimeError):
-        return float("inf")  # another PyTorch keeps it elsewhere; the mixin compares with ddp_timeout
+    except (AttributeError, IndexError, RuntimeError) as error:  # another PyTorch keeps it elsewhere
+        _log.warning(
+            "steelyard: after how long the process group gives up on a rank cannot be found out (%s); "
+            "deadline_s must be shorter than ddp_timeout",
+            describe(error),
+        )
+        return float("inf")
     return seconds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import nan
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from steelyard.clock import Seconds
-from steelyard.files.foreign.read import CENSORED, CODE, ROW, SERVICE, VERDICT
+from steelyard.files.foreign.read import CALL, CENSORED, CODE, ROW, SERVICE, VERDICT
 from steelyard.outcome import Abstained, Score, Scored, ScoredGroup, Unscored, Verdict
 from steelyard.rewards import Recipe
 
@@ -37,8 +37,9 @@ def per_row(scored: Sequence[ScoredGroup], recipe: Recipe, *, run: str) -> dict[
     columns: dict[str, list[Any]] = {
         VERDICT: [_WORDS[type(total)] for total in totals],
         CODE: [_code(total) for total in totals],
-        SERVICE: [seconds for seconds, _ in clocks],
-        CENSORED: [cut for _, cut in clocks],
+        SERVICE: [clock.seconds for clock in clocks],
+        CENSORED: [clock.cut for clock in clocks],
+        CALL: [None if clock.call is None else f"{run}/{clock.call}" for clock in clocks],
         ROW: [f"{run}/{rollout.ordinal}" for one in scored for rollout in one.group.rollouts],
     }
     for name in recipe.names:
@@ -87,8 +88,15 @@ def _code(total: Verdict) -> str | None:
     return total.boundary if isinstance(total, Unscored) else None
 
 
-def _clocks(one: ScoredGroup) -> list[tuple[Seconds | None, bool]]:
-    """Per rollout: seconds of its longest part, repeated attempts included, and whether it was cut."""
+class _Clock(NamedTuple):
+    """How long a rollout's longest part took, with repeated attempts; whether any was cut; its call."""
+
+    seconds: Seconds | None = None
+    cut: bool = False
+    call: int | None = None
+
+
+def _clocks(one: ScoredGroup) -> list[_Clock]:
     again = any(attempt.ordinal for attempt in one.attempts.values())
     parts = [
         [_repeated(one, score) if again else _single(one, score) for score in scores]
@@ -97,17 +105,19 @@ def _clocks(one: ScoredGroup) -> list[tuple[Seconds | None, bool]]:
     if len(parts) == 1:
         return parts[0]
     return [
-        (max((took for took, _ in of if took is not None), default=None), any(cut for _, cut in of))
+        max(of, key=lambda clock: clock.seconds or 0.0)._replace(cut=any(clock.cut for clock in of))
         for of in zip(*parts, strict=True)
     ]
 
 
-def _single(one: ScoredGroup, score: Score) -> tuple[Seconds | None, bool]:
+def _single(one: ScoredGroup, score: Score) -> _Clock:
     attempt = None if score.attempt is None else one.attempts.get(score.attempt)
-    return (None, False) if attempt is None else (attempt.clocks.service_s, attempt.clocks.censored)
+    if attempt is None:
+        return _Clock()
+    return _Clock(attempt.clocks.service_s, attempt.clocks.censored, attempt.id)
 
 
-def _repeated(one: ScoredGroup, score: Score) -> tuple[Seconds | None, bool]:
+def _repeated(one: ScoredGroup, score: Score) -> _Clock:
     clocks = [
         attempt.clocks
         for attempt in one.attempts.values()
@@ -115,4 +125,4 @@ def _repeated(one: ScoredGroup, score: Score) -> tuple[Seconds | None, bool]:
         or (attempt.part == score.part and attempt.first == score.ordinal and attempt.members == 1)
     ]
     took = [clock.service_s for clock in clocks if clock.service_s is not None]
-    return sum(took) if took else None, any(clock.censored for clock in clocks)
+    return _Clock(sum(took) if took else None, any(clock.censored for clock in clocks), score.attempt)
