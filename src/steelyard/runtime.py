@@ -84,7 +84,8 @@ class Runtime:
     durability
         `full`: nothing is judged before its rollout is recorded, and nothing handed on before its score is.
         `step`: a background thread writes once a call of `score` has ended, so that a trainer does not wait
-        for it, and a process that is killed may lose its last step, never more.
+        for it. A process that is killed may lose the last step, or those that were under way at once, never
+        more. What a rollout holds must not be changed in place before the next step: it is written as it is then.
     by_chunk
         Whether every 1,024 rollouts, or rows of one `step`, are a training step; else one call is one.
     clock

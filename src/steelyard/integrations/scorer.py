@@ -58,7 +58,7 @@ class Scorer:
         The file where it is written down, if any, and what the run is called there. Each scorer begins a run.
     durability
         `full`: a verdict is recorded before it is handed on. `step`: a background thread writes, and a
-        process that is killed may lose its last step.
+        process that is killed may lose its last step; columns must not be changed in place before the next.
     advantage, timeout_s, workers, places, stop
         As in `Runtime`.
     deadline_s
@@ -211,7 +211,7 @@ class Scorer:
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
             _log.error(
-                "steelyard: the scorer's thread does not end (%g s were given); what it runs ends with this program",
+                "steelyard: the scorer's thread has not ended in %g s; what it runs ends with this program",
                 _CLOSE_S,
             )
         untold, self._untold = self._untold, None
