@@ -85,7 +85,8 @@ class Runtime:
         `full`: nothing is judged before its rollout is recorded, and nothing handed on before its score is.
         `step`: a background thread writes once a call of `score` has ended, so that a trainer does not wait
         for it. A process that is killed may lose the last step, or those that were under way at once, never
-        more. What a rollout holds must not be changed in place before the next step: it is written as it is then.
+        more. What a rollout holds must not be changed in place before the next step: it is written as it
+        is then.
     by_chunk
         Whether every 1,024 rollouts, or rows of one `step`, are a training step; else one call is one.
     clock

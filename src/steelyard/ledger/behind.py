@@ -3,9 +3,9 @@
 A trainer stands still while a step is scored, and is busy elsewhere afterwards. So `Behind` only queues what
 is to be written, and one thread of its own writes it, in the same order and the same transactions, when the
 step has been handed on. The price: **a process that is killed may lose its last step**, the rewards of which
-the trainer may have seen; of steps that are scored at once, those. It never loses more, for a step that begins
-after another has ended waits until that is written, and never a part of a transaction, so the file opens clean
-and the run goes on from there. Where less than `HOLD_S` lies between steps, nothing is gained.
+the trainer may have seen; of steps that are scored at once, those. It never loses more, for a step that
+begins after another has ended waits until that is written, and never a part of a transaction, so the file
+opens clean and the run goes on from there. Where less than `HOLD_S` lies between steps, nothing is gained.
 
 Nothing is dropped silently: whatever keeps the thread from writing stops the run at its next call, and at
 the latest when the record is closed, with the ledger's own words and how much is lost.
