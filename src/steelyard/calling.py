@@ -36,10 +36,13 @@ class WorkerCaller:
     """Calls a synchronous reward in worker processes.
 
     A reward of one rollout has clocks and limits for each; one of several has them for the call, and
-    the limits of one rollout as often as there are rollouts.
+    the limits of one rollout as often as there are rollouts, of wall time no more than `most_s`: whoever
+    hangs in a large batch is then found in time.
     """
 
-    def __init__(self, reward: Served, size: int, cpu_s: Seconds | None, clock: Clock) -> None:
+    def __init__(
+        self, reward: Served, size: int, cpu_s: Seconds | None, clock: Clock, most_s: Seconds | None = None
+    ) -> None:
         self._reward = reward
         self._clock = clock
         self.room = 1  # until it is known how long a call takes
@@ -53,6 +56,7 @@ class WorkerCaller:
             wall_s=cpu_s * WALL_TIMES,
             memory_bytes=None if room is None else room.memory_bytes,
             confined=room is not None,
+            most_s=most_s,
             clock=clock,
         )
 

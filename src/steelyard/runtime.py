@@ -87,6 +87,8 @@ class Runtime:
         for it. A process that is killed may lose the last step, or those that were under way at once, never
         more. What a rollout holds must not be changed in place before the next step: it is written as it
         is then.
+    most_s
+        Wall seconds of one call of a synchronous reward that judges several rollouts, at most.
     by_chunk
         Whether every 1,024 rollouts, or rows of one `step`, are a training step; else one call is one.
     clock
@@ -124,6 +126,7 @@ class Runtime:
         stop: bool = True,
         limiter: Deadlines | None = None,
         durability: Literal["full", "step"] = "full",
+        most_s: Seconds | None = None,
         by_chunk: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -139,7 +142,12 @@ class Runtime:
                 f"there is no durability {durability!r}", where="durability", remedy="one of full, step"
             )
         refuse_scheme(recipe, advantage)
-        for name, number in {"timeout_s": timeout_s, "workers": workers, "places": places}.items():
+        for name, number in {
+            "timeout_s": timeout_s,
+            "workers": workers,
+            "places": places,
+            "most_s": most_s,
+        }.items():
             if number is not None and not 0 < number < float("inf"):
                 raise RefusedError(
                     f"it must be positive and finite, not {number}", where=name, remedy=f"change {name}"
@@ -152,6 +160,7 @@ class Runtime:
         self._timeout_s = timeout_s
         self._workers = workers or len(_cores())
         self._places = places
+        self._most_s = most_s
         self._shares = Shares() if stop else None
         self._clock = clock or SystemClock()
         self._canaries: Mapping[str, Sequence[Rollout]] = {}
@@ -337,7 +346,7 @@ class Runtime:
                 where=f"reward {reward.name!r}",
                 remedy="make it with steelyard.reward, or make its call asynchronous",
             )
-        return WorkerCaller(cast("Served", reward), self._workers, self._timeout_s, self._clock)
+        return WorkerCaller(cast("Served", reward), self._workers, self._timeout_s, self._clock, self._most_s)
 
     def _with_earlier(self, groups: Sequence[Left]) -> Sequence[Left]:
         """Add the attempts that groups' scores name and that an earlier run of the same record made."""

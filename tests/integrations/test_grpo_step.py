@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from functools import cache
 
@@ -10,7 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from transformers import GraniteConfig, GraniteForCausalLM  # noqa: E402
+from transformers import (  # noqa: E402
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 import steelyard  # noqa: E402
 from steelyard.errors import RefusedError, RunStoppedError, SandboxError  # noqa: E402
@@ -21,6 +29,7 @@ from steelyard.measure import Steps  # noqa: E402
 from steelyard.measure.timeline import check_coverage  # noqa: E402
 from steelyard.outcome import Abstained, Part, Score, Scored, ScoredGroup, Unscored  # noqa: E402
 from steelyard.rewards import Recipe  # noqa: E402
+from steelyard.testing import FakeClock  # noqa: E402
 from tiny_model import tiny_model, tiny_tokenizer  # noqa: E402
 
 LOST = None
@@ -49,6 +58,8 @@ def verdict(value):
 
 class Came:
     """Groups that were judged, in an order; an exception in it is raised there."""
+
+    came_s = None
 
     def __init__(self, groups, rewards, order):
         self.groups, self.rewards, self.order, self.cancelled = groups, rewards, order, False
@@ -487,10 +498,15 @@ def test_a_gradient_that_is_not_finite_makes_no_update():
         ({"group_size": 1}, "grpo needs 3 votes, a group has 1"),
         ({"group_size": 2}, "grpo needs 3 votes, a group has 2"),
         ({"group_size": 1, "estimator": "rloo"}, "rloo needs 2 votes, a group has 1"),
-        ({"max_new_tokens": 0}, "must be positive"),
-        ({"temperature": 0.0}, "must be positive"),
-        ({"temperature": math.nan}, "must be positive"),
-        ({"beta": -0.1}, "must be 0 or more"),
+        *[
+            ({name: value}, f"{name}: it must be a whole number")
+            for name in ("group_size", "max_new_tokens", "groups_per_pass", "epochs")
+            for value in (0, 3.5, 0.5, math.nan, True, "4", None)
+        ],
+        *[({"temperature": value}, "must be positive") for value in (0.0, math.nan, math.inf, "1")],
+        *[({"beta": value}, "must be 0 or more") for value in (-0.1, math.nan, math.inf, None)],
+        *[({"max_grad_norm": value}, "must be positive") for value in (0.0, -1.0, math.nan, "1", True)],
+        ({"barrier": ["batch"]}, "there is no ['batch']"),
         ({"estimator": "rloo", "epochs": 2}, "no clipped ratio"),
         ({"estimator": "gdpo", "barrier": "group"}, "the whole batch's rewards"),
         ({"estimator": "gdpo", "barrier": "arrival"}, "the whole batch's rewards"),
@@ -499,7 +515,7 @@ def test_a_gradient_that_is_not_finite_makes_no_update():
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, complaint):
-    with pytest.raises(RefusedError, match=complaint):
+    with pytest.raises(RefusedError, match=re.escape(complaint)):
         Settings(**settings)
 
 
@@ -523,22 +539,241 @@ def test_what_does_not_fit_together_is_refused(changed, complaint):
         Grpo(model, words, optimizer, Told(MIXED), **changed)
 
 
-def test_a_model_that_scales_its_logits_behind_the_head_is_refused():
-    config = GraniteConfig(
+def trained(model, parameters=None, **more):
+    optimizer = torch.optim.SGD([*(parameters or model.parameters())], lr=0.1)
+    return Grpo(
+        model, tokenizer(), optimizer, Told(MIXED), settings=Settings(group_size=4, max_new_tokens=9), **more
+    )
+
+
+SMALL = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+}
+
+
+@pytest.mark.parametrize("head", ["drawn", "zero"])
+def test_a_model_that_scales_its_logits_behind_the_head_is_refused_whatever_its_head_holds(head):
+    words = len(tokenizer())
+    model = GraniteForCausalLM(
+        GraniteConfig(vocab_size=words, logits_scaling=4.0, tie_word_embeddings=False, **SMALL)
+    )
+    if head == "zero":
+        torch.nn.init.zeros_(model.lm_head.weight)
+    with pytest.raises(RefusedError, match="its logits are not its head times its hidden states"):
+        trained(model)
+    unscaled = GraniteForCausalLM(GraniteConfig(vocab_size=words, logits_scaling=1.0, **SMALL))
+    assert trained(unscaled).step(PROMPTS, [{}] * 3).updates == 1
+
+
+def test_a_model_that_caps_its_logits_is_refused_while_they_are_too_small_to_be_capped():
+    config = Gemma2Config(vocab_size=len(tokenizer()), head_dim=8, initializer_range=0.002, **SMALL)
+    with pytest.raises(RefusedError, match="its logits are not its head times its hidden states"):
+        trained(Gemma2ForCausalLM(config))
+
+
+class Adapted(torch.nn.Module):
+    """What PEFT puts around a head; at first it changes nothing."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.bias = base, None
+        self.down = torch.nn.Parameter(torch.randn(4, base.in_features))
+        self.up = torch.nn.Parameter(torch.zeros(base.out_features, 4))
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    def forward(self, hidden):
+        return self.base(hidden) + hidden @ self.down.T @ self.up.T
+
+
+def test_an_adapter_around_the_head_is_refused_since_it_would_be_passed_by():
+    model = tiny_model(tokenizer())
+    model.set_output_embeddings(Adapted(model.get_output_embeddings()))
+    with pytest.raises(RefusedError, match="its head is a Adapted"):
+        trained(model)
+
+
+def test_a_head_that_does_more_than_its_product_is_refused():
+    model = tiny_model(tokenizer())
+    model.lm_head.register_forward_hook(lambda _module, _given, found: found * 2)
+    with pytest.raises(RefusedError, match="its logits are not its head times its hidden states"):
+        trained(model)
+
+
+def test_a_model_that_scales_what_it_hands_its_head_is_refused():
+    model = tiny_model(tokenizer())
+    model.lm_head.register_forward_pre_hook(lambda _module, given: (given[0] / 2,))
+    with pytest.raises(RefusedError, match="its logits are not its head times its hidden states"):
+        trained(model)
+
+
+def test_a_policy_that_is_its_own_reference_is_refused():
+    model = tiny_model(tokenizer())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(RefusedError, match="it is the model itself"):
+        Grpo(model, tokenizer(), optimizer, Told(MIXED), settings=Settings(beta=0.1), reference=model)
+
+
+def test_an_optimizer_that_can_never_move_the_model_is_refused():
+    model = tiny_model(tokenizer())
+    with pytest.raises(RefusedError, match="none of its parameters"):
+        trained(model, tiny_model(tokenizer()).parameters())
+    with pytest.raises(RefusedError, match="none of its parameters"):
+        trained(model.requires_grad_(False))
+
+
+def test_what_the_optimizer_does_not_train_keeps_no_gradient_from_step_to_step():
+    model = tiny_model(tokenizer())
+    loop = trained(model, model.model.norm.parameters())
+    assert loop.step(PROMPTS, [{}] * 3).updates == 1
+    assert all(one.grad is None for one in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("ends", "read"),
+    [(None, [1]), (7, [1, 7]), ([7, 8], [1, 7, 8]), ((7, 8), [1, 7, 8]), (torch.tensor([7, 8]), [1, 7, 8])],
+)
+def test_a_models_own_ends_are_read_however_they_are_written(ends, read):
+    model = tiny_model(tokenizer())
+    model.generation_config.eos_token_id = ends
+    assert trained(model)._ends.tolist() == read
+
+
+def test_a_column_that_the_step_makes_itself_is_refused_by_name():
+    loop, _ = told(MIXED)
+    with pytest.raises(RefusedError, match="completion_tokens is made by the step"):
+        loop.step(PROMPTS, [{}, {"completion_tokens": 7}, {}])
+
+
+# --- Modes
+
+
+def dropping():
+    """A model that drops out half of everything, in its layers' own code, too."""
+    config = OPTConfig(
         vocab_size=len(tokenizer()),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
+        hidden_size=32,
+        word_embed_proj_dim=32,
+        ffn_dim=32,
+        num_hidden_layers=2,
         num_attention_heads=2,
-        num_key_value_heads=2,
-        logits_scaling=4.0,
+        dropout=0.5,
+        attention_dropout=0.5,
+        layerdrop=0.5,
+        init_std=0.2,
         pad_token_id=0,
-        bos_token_id=None,
+        bos_token_id=1,
         eos_token_id=1,
     )
-    model = GraniteForCausalLM(config)
-    with pytest.raises(RefusedError, match="its logits are not its head times its hidden states"):
-        Grpo(model, tokenizer(), torch.optim.SGD(model.parameters(), lr=0.1), Told(MIXED))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return OPTForCausalLM(config)
+
+
+def learnt(model):
+    """The gradient of a step, and how often a layer was run with a gradient."""
+    loop, found, runs = trained(model), {}, []
+    loop.optimizer.register_step_pre_hook(lambda *_: found.update(gradient=flat(model, "grad")))
+    inner = model.get_decoder().layers[0].self_attn
+    inner.register_forward_hook(lambda *_: runs.append(1) if torch.is_grad_enabled() else None)
+    model.train()
+    model.lm_head.eval()
+    loop.step(PROMPTS, [{}] * 3)
+    return found["gradient"], len(runs)
+
+
+def test_dropout_is_off_though_the_caller_trains_and_each_module_is_left_in_its_mode():
+    model = dropping()
+    found, _ = learnt(model)
+    assert [name for name, one in model.named_modules() if not one.training] == ["lm_head"]
+    assert torch.equal(found, learnt(dropping().eval())[0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_recomputes_layers_without_their_dropout(reentrant):
+    plain, once = learnt(dropping())
+    model = dropping()
+    model._set_gradient_checkpointing(
+        gradient_checkpointing_func=lambda *given: torch.utils.checkpoint.checkpoint(
+            *given, use_reentrant=reentrant
+        )
+    )
+    forward = model.get_decoder().layers[0].forward
+    found, twice = learnt(model)
+    assert apart(found, plain) <= 1e-6
+    assert twice == (once if reentrant else 2 * once)  # of a reentrant one the first has no gradient
+    assert model.get_decoder().layers[0].forward == forward
+
+
+def test_checkpointing_that_would_silently_be_off_is_refused():
+    model = tiny_model(tokenizer())
+    model.model.gradient_checkpointing = True
+    with pytest.raises(RefusedError, match="its gradient checkpointing is its own"):
+        trained(model)
+
+
+# --- Phases
+
+
+class Late(Came):
+    """The last group's verdicts come a second after the first ones; who trains looks much later."""
+
+    def __init__(self, groups, rewards, order, clock):
+        super().__init__(groups, rewards, order)
+        self.clock = clock
+
+    def __iter__(self):
+        for place, scored in enumerate(super().__iter__()):
+            if place == 0:
+                self.clock.tick(4.0)
+            elif self.came_s is None:
+                self.came_s = 5.0
+            yield scored
+
+
+def phases(order, barrier):
+    clock, spans = FakeClock(), []
+    loop, _ = told(MIXED, order, barrier=barrier, steps=Steps(spans.extend, clock=clock))
+    loop._scorer.submit = lambda groups, *, step: Late(groups, MIXED, order, clock)
+    accumulate = loop._accumulate
+
+    def slowly(*given):
+        clock.tick(10.0)
+        accumulate(*given)
+
+    loop._accumulate = slowly
+    return loop, spans
+
+
+@pytest.mark.parametrize("barrier", ["group", "arrival"])
+def test_the_rewards_phase_ends_with_the_last_verdict_though_training_looks_later(barrier):
+    loop, spans = phases((0, 1, 2), barrier)
+    report = loop.step(PROMPTS, [{}] * 3)
+    loop._steps.flush()
+    assert [span[3:5] for span in spans if span.phase == "reward"] == [(0.0, 5.0)]
+    assert [span[3:5] for span in spans if span.phase == "training" and span.end > span.start] == [
+        (4.0, 14.0),
+        (14.0, 24.0),
+        (24.0, 34.0),
+    ]
+    assert report.seconds == {"generation": 0.0, "reward": 5.0, "training": 30.0}
+
+
+def test_the_rewards_phase_of_a_step_that_fails_is_recorded():
+    loop, spans = phases((0, RunStoppedError("too many")), "batch")
+    with pytest.raises(RunStoppedError, match="too many"):
+        loop.step(PROMPTS, [{}] * 3)
+    loop._steps.flush()
+    assert [span[3:5] for span in spans if span.phase == "reward"] == [(0.0, 4.0)]
 
 
 @pytest.mark.parametrize(("prompts", "columns"), [([], []), (["a", "b"], [{}]), (["a", ""], [{}, {}])])

@@ -69,6 +69,42 @@ def test_in_bf16_it_is_as_near_to_the_truth_as_the_whole_log_softmax_is():
         assert apart(ours, truth) <= max(1.5 * apart(theirs, truth), 2**-8)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.float32), (torch.bfloat16, torch.float32)])
+def test_under_autocast_the_backward_is_in_the_forwards_dtype_wherever_it_is_called(kinds, bias):
+    _, _, _, targets, leaves = made(torch.float32, bias=bias)
+    leaves = [
+        leaf.detach().to(kind).requires_grad_()
+        for leaf, kind in zip(leaves, [*kinds, torch.float32], strict=False)
+    ]
+    offset = leaves[2] if bias else None
+    narrow = [leaf.detach().bfloat16().requires_grad_() for leaf in leaves]
+    with torch.autocast("cpu", torch.bfloat16):
+        logps, _ = selective_log_softmax(*leaves[:2], targets, bias=offset, chunk=8)
+        inside = gradients(logps, leaves)
+        logps, _ = selective_log_softmax(*leaves[:2], targets, bias=offset, chunk=8)
+    outside = gradients(logps, leaves)
+    told = selective_log_softmax(*narrow[:2], targets, bias=narrow[2] if bias else None, chunk=8)[0]
+    assert torch.equal(logps, told)
+    for one, other, plain, leaf in zip(inside, outside, gradients(told, narrow), leaves, strict=True):
+        assert one.dtype == leaf.dtype
+        assert torch.equal(one, other)
+        assert torch.equal(one.bfloat16(), plain)
+
+
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_of_two_dtypes_the_wider_one_is_taken(narrow):
+    _, _, _, targets, leaves = made(torch.float32)
+    leaves[narrow] = leaves[narrow].detach().bfloat16().requires_grad_()
+    wide = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    logps, _ = selective_log_softmax(*leaves, targets, chunk=8)
+    whole, _ = naive(*wide, None, targets, 1.0)
+    assert apart(logps, whole) <= 1e-6
+    for ours, theirs, leaf in zip(gradients(logps, leaves), gradients(whole, wide), leaves, strict=True):
+        assert ours.dtype == leaf.dtype
+        assert apart(ours, theirs) <= (1e-6 if leaf.dtype == torch.float32 else 2**-8)
+
+
 def test_the_gradient_is_the_derivative():
     *_, targets, leaves = made(torch.float64, bias=True, tokens=5)
 
@@ -134,7 +170,10 @@ def test_without_a_word_a_chunk_is_as_many_tokens_as_fit_the_bound():
         ({"targets": torch.zeros(3, dtype=torch.long)}, "do not fit"),
         ({"weight": torch.zeros(WORDS, WIDTH + 1)}, "do not fit"),
         ({"temperature": 0.0}, "must be positive"),
+        ({"temperature": float("inf")}, "must be positive"),
         ({"chunk": 0}, "must be positive"),
+        ({"bias": torch.zeros(1)}, "does not fit"),
+        ({"bias": torch.zeros(WORDS, 1)}, "does not fit"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed, complaint):

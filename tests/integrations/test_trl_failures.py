@@ -61,7 +61,7 @@ class Stopping(Scripted):
 
 
 def test_a_scorer_that_dies_stops_the_run(train):
-    with pytest.raises(RuntimeError, match="stopped before"):
+    with pytest.raises(RunStoppedError, match="scorer's thread has ended"):
         train(Recipe((Part(Stopping()),)))
 
 

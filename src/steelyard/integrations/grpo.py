@@ -16,17 +16,19 @@ neither of the policy nor of KL. It stays in the denominators. Where too few of 
 is left out like that. A step in which nothing has a gradient makes no step of the optimizer: momentum and
 weight decay would move the weights though nothing was learnt.
 
-The policy is run in evaluation mode, so that dropout is off: a token is trained under the probability that it
-was sampled with. What this step leaves to others: sharded models, generation by a server, tools, packed rows.
+While a step runs its models are in evaluation mode, so that dropout is off: a token is trained under the
+probability that it was sampled with. Gradient checkpointing is kept nevertheless, and the mode is put back
+(`grpo_model.settled`). What this step leaves to others: sharded models, generation by a server, tools, packed
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ from steelyard.advantages import GroupAdvantages, VotingGroup
 from steelyard.clock import Seconds
 from steelyard.errors import RunStoppedError
 from steelyard.integrations.estimators import Estimator, estimator
+from steelyard.integrations.grpo_model import ends_of, refuse_model, refuse_untrainable, settled
 from steelyard.integrations.grpo_settings import Report, Settings, refused
 from steelyard.integrations.logprobs import selective_log_softmax
 from steelyard.integrations.scorer import Pending, Scorer
@@ -45,8 +48,6 @@ from steelyard.rollout import Group, Rollout
 from steelyard.runtime import refuse_scheme
 
 __all__ = ["Grpo", "Report", "Settings"]
-
-_SAME: Final = 1e-5  # relative: the same product of the same numbers
 
 
 class Batch(NamedTuple):
@@ -108,7 +109,8 @@ class Grpo:
     model, tokenizer
         A causal language model of `transformers`, and its tokenizer.
     optimizer
-        Over the parameters to train. A schedule of its learning rate is stepped by the caller.
+        Over the parameters to train: all of the model's, or some. A schedule of its learning rate is stepped
+        by the caller.
     scorer
         Who judges, this policy alone; made with the estimator's advantage.
     settings
@@ -116,7 +118,7 @@ class Grpo:
     steps
         Where phases are recorded (`steelyard.record_steps`), if anywhere.
     reference
-        The model that `beta` holds the policy to.
+        The model that `beta` holds the policy to: another one, since the policy would be no way off itself.
     seed
         Of the sampling.
 
@@ -149,16 +151,14 @@ class Grpo:
             )
         if (reference is None) is not (self.settings.beta == 0):
             raise refused("reference", f"beta is {self.settings.beta:g}", "give both, or neither")
-        own = getattr(model.generation_config, "eos_token_id", None)
-        ends = {tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])} - {None}
-        if tokenizer.pad_token_id is None or not ends:
-            raise refused("tokenizer", "it has no padding token, or no end", "set pad_token and eos_token")
+        if reference is model:
+            raise refused("reference", "it is the model itself, so KL would be 0", "copy.deepcopy(model)")
+        self._ends = torch.tensor(ends_of(model, tokenizer), device=model.device)
+        refuse_untrainable(model, optimizer)
+        refuse_model(model)
+        if reference is not None:
+            refuse_model(reference, "reference")
         self.model, self.tokenizer, self.optimizer, self.reference = model, tokenizer, optimizer, reference
-        for one in (model, reference):
-            if one is not None:
-                one.eval()
-                _refuse_head(one)
-        self._ends = torch.tensor(sorted(ends), device=model.device)
         self._wide = torch.promote_types(model.dtype, torch.float32)
         self._scorer = scorer
         self._steps = steps or Steps(lambda _spans: None)
@@ -174,12 +174,13 @@ class Grpo:
         prompts
             Texts, as the model is to read them, shape `(B,)`.
         columns
-            Per prompt what rewards read beside it, shape `(B,)`: `{"answer": "4"}`.
+            Per prompt what rewards read beside it, shape `(B,)`: `{"answer": "4"}`. To them is added how many
+            tokens each completion has, `completion_tokens`.
 
         Raises
         ------
         RefusedError
-            If they are not as many, or a prompt has no tokens.
+            If they are not as many, a prompt has no tokens, or a column's name is taken.
         TooManyUnscoredError, RunStoppedError
             What stopped the scoring: nothing was trained on then. Or a gradient that is not finite.
         """
@@ -187,18 +188,21 @@ class Grpo:
             raise refused(
                 "step", f"{len(prompts)} prompts, {len(columns)} columns", "as many of each, one at least"
             )
+        if any("completion_tokens" in beside for beside in columns):
+            raise refused("step", "the column completion_tokens is made by the step", "rename yours")
         self._seconds = {}
-        with self._steps.step() as number:
+        models = [one for one in (self.model, self.reference) if one is not None]
+        with self._steps.step() as number, settled(*models):
             pending = None
             try:
                 with self._phase("generation"):
-                    self.optimizer.zero_grad()
+                    self.model.zero_grad()
                     batch = self._sample(prompts)
                     groups = self._grouped(number, prompts, columns, batch)
                     pending = self._scorer.submit(groups, step=number)
                 tally = self._train(batch, pending)
             except BaseException:
-                self.optimizer.zero_grad()
+                self.model.zero_grad()
                 if pending is not None:
                     pending.cancel()
                 raise
@@ -303,16 +307,22 @@ class Grpo:
         return tally
 
     def _handed(self, pending: Pending) -> Generator[list[ScoredGroup]]:
-        """Groups, when the barrier lets them be trained on; the reward's phase ends with the last verdict."""
+        """Groups, when the barrier lets them be trained on.
+
+        The reward's phase ends when the last verdict comes, though training may be at work and look later.
+        """
         groups, barrier = pending.groups, self.settings.barrier
         waiting: dict[int, ScoredGroup] = {}
         due = heard = 0
-        with ExitStack() as reward:
-            reward.enter_context(self._phase("reward"))
+        start = looked = self._steps.now()
+        end: Seconds | None = None
+        try:
             for heard, scored in enumerate(pending, 1):
                 waiting[scored.group.ordinal] = scored
                 if heard == len(groups):
-                    reward.close()
+                    end = self._steps.now()
+                    if pending.came_s is not None and pending.came_s < looked:
+                        end = max(start, pending.came_s)
                 if barrier == "arrival":
                     yield [waiting.pop(scored.group.ordinal)]
                 elif barrier == "batch" and heard == len(groups):
@@ -320,6 +330,11 @@ class Grpo:
                 while barrier == "group" and due < len(groups) and groups[due].ordinal in waiting:
                     yield [waiting.pop(groups[due].ordinal)]
                     due += 1
+                looked = self._steps.now()
+        finally:
+            end = self._steps.now() if end is None else end
+            self._steps.span("reward", start, end)
+            self._took("reward", end - start)
         if heard < len(groups):
             raise RunStoppedError(f"{heard} of {len(groups)} groups came back from the scorer")
 
@@ -408,7 +423,7 @@ class Grpo:
                 "\n  next: a lower learning rate, or fp32 weights"
             )
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.model.zero_grad()  # of those, too, that the optimizer does not train
         tally.norms.append(norm)
 
     @contextmanager
@@ -418,21 +433,7 @@ class Grpo:
             with self._steps.phase(name):
                 yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + self._steps.now() - start
+            self._took(name, self._steps.now() - start)
 
-
-def _refuse_head(model: Any) -> None:  # noqa: ANN401
-    """Logits that are scaled or capped behind the head would be others than ours."""
-    ids = torch.arange(2, device=model.device)[None]
-    with torch.no_grad():
-        logits = model(input_ids=ids, use_cache=False).logits
-        ours = model.get_output_embeddings()(
-            model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-        )
-    apart = float((ours - logits).abs().max())
-    if not apart <= _SAME * float(logits.abs().max()):
-        raise refused(
-            "model",
-            f"its logits are not its head times its hidden states (they differ by {apart:.3g})",
-            "take a model that neither caps nor scales its logits",
-        )
+    def _took(self, name: str, seconds: Seconds) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, TypeAlias
+from numbers import Integral, Real
+from typing import Final, Literal, TypeAlias
 
 from steelyard.clock import Seconds
 from steelyard.errors import RefusedError
 from steelyard.integrations.estimators import estimator
 
 Barrier: TypeAlias = Literal["batch", "group", "arrival"]
+
+_COUNTS: Final = ("group_size", "max_new_tokens", "groups_per_pass", "epochs")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Settings:
     beta
         Coefficient of KL to a reference model (the k3 estimate, Schulman 2020); 0 needs none.
     max_grad_norm
-        Longer gradients are scaled down to this length; `None` leaves them.
+        Longer gradients are scaled down to this length; `None` leaves them. Positive.
 
     Raises
     ------
@@ -59,13 +62,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         means = estimator(self.estimator)
-        if self.barrier not in {"batch", "group", "arrival"}:
+        if self.barrier not in ("batch", "group", "arrival"):
             raise refused("barrier", f"there is no {self.barrier!r}", "batch, group or arrival")
-        for name in ("group_size", "max_new_tokens", "temperature", "groups_per_pass", "epochs"):
-            if not 0 < getattr(self, name) < inf:
-                raise refused(name, f"it must be positive, is {getattr(self, name)}", f"change {name}")
-        if not 0 <= self.beta < inf:
-            raise refused("beta", f"it must be 0 or more, is {self.beta}", "change beta")
+        self._refuse_values()
         least = means.scheme.minimum(self.group_size)
         if least > self.group_size:
             raise refused(
@@ -85,6 +84,18 @@ class Settings:
             )
         if self.epochs > 1 or self.groups_per_pass > 1:
             raise refused("barrier", "epochs and groups_per_pass need all groups", "barrier='batch'")
+
+    def _refuse_values(self) -> None:
+        for name in _COUNTS:
+            if not _is(Integral, getattr(self, name)) or getattr(self, name) < 1:
+                raise _strange(name, getattr(self, name), "a whole number, and positive")
+        if not _is(Real, self.temperature) or not 0 < self.temperature < inf:
+            raise _strange("temperature", self.temperature, "positive, and finite")
+        if not _is(Real, self.beta) or not 0 <= self.beta < inf:
+            raise _strange("beta", self.beta, "0 or more, and finite")
+        limit = self.max_grad_norm
+        if limit is not None and not (_is(Real, limit) and limit > 0):
+            raise _strange("max_grad_norm", limit, "positive, or None for no limit")
 
 
 @dataclass(frozen=True)
@@ -131,3 +142,11 @@ class Report:
 def refused(where: str, reason: str, remedy: str) -> RefusedError:
     """What these modules say no with."""
     return RefusedError(reason, where=where, remedy=remedy)
+
+
+def _strange(name: str, value: object, wanted: str) -> RefusedError:
+    return refused(name, f"it must be {wanted}, is {value!r}", f"change {name}")
+
+
+def _is(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

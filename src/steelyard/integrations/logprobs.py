@@ -6,14 +6,16 @@ the model (a matrix product) is part of the function: a chunk of tokens at a tim
 logsumexp and choice, and forgotten. The backward computes each chunk again, from the hidden states and the
 logsumexp that was kept, and adds up the gradients of hidden states, weight and bias.
 
-So memory is one chunk, time is one product more. The product runs in the dtype of the weight, as the model's
-own head does; what follows is fp32 (fp64 for fp64).
+So memory is one chunk, time is one product more. The product runs in the dtype of the model's own head: that
+of `torch.autocast` where it is on, else the wider one of hidden states and weight. So does the backward's,
+wherever it is called. What follows is fp32 (fp64 for fp64).
 
 The gradient with respect to the logits `z` of one token is `(onehot(target) - softmax(z / T)) / T`.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Final
 
 import torch
@@ -41,7 +43,7 @@ def selective_log_softmax(
     hidden
         What the model hands its head, shape `(..., H)`.
     weight, bias
-        The head's, shapes `(V, H)` and `(V,)`.
+        The head's, shapes `(V, H)` and `(V,)`; dtypes may differ from that of `hidden`.
     targets
         Token ids, shape `(...)`.
     temperature
@@ -59,7 +61,7 @@ def selective_log_softmax(
     Raises
     ------
     ValueError
-        If shapes do not fit, or temperature or chunk is not positive.
+        If shapes do not fit, or temperature or chunk is not positive and finite.
 
     Examples
     --------
@@ -73,18 +75,32 @@ def selective_log_softmax(
             f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)} and targets {tuple(targets.shape)} "
             "do not fit; next: hand in (..., H), (V, H) and (...)"
         )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias {tuple(bias.shape)} does not fit {len(weight)} words; next: hand in (V,)")
     size = max(1, CHUNK // weight.shape[0]) if chunk is None else chunk
-    if not temperature > 0 or size < 1:
+    if not 0 < temperature < inf or size < 1:
         raise ValueError(f"temperature={temperature} and chunk={chunk} must be positive; next: change them")
     flat = hidden.reshape(-1, hidden.shape[-1])
-    logps, entropies = _Selective.apply(flat, weight, bias, targets.reshape(-1), temperature, size, entropy)
+    dtype = _product_dtype(hidden, weight)
+    logps, entropies = _Selective.apply(
+        flat, weight, bias, targets.reshape(-1), temperature, size, dtype, entropy
+    )
     return logps.view(targets.shape), entropies.view(targets.shape) if entropy else None
 
 
+def _product_dtype(hidden: Tensor, weight: Tensor) -> Any:  # noqa: ANN401 - torch's types are not read
+    wider = torch.promote_types(hidden.dtype, weight.dtype)
+    kind = hidden.device.type
+    if wider == torch.float64 or not torch.is_autocast_enabled(kind):  # autocast leaves fp64 alone
+        return wider
+    return torch.get_autocast_dtype(kind)
+
+
 def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
-    logits = hidden @ weight.T
+    """In the dtype of `weight`, to which the others are brought."""
+    logits = hidden.to(weight.dtype) @ weight.T
     if bias is not None:
-        logits = logits + bias
+        logits = logits + bias.to(weight.dtype)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return wide if temperature == 1.0 else wide / temperature
 
@@ -99,24 +115,27 @@ class _Selective(torch.autograd.Function):  # type: ignore[misc]  # torch's type
         targets: Tensor,
         temperature: float,
         chunk: int,
+        dtype: Any,  # noqa: ANN401
         entropy: bool,  # noqa: FBT001
     ) -> tuple[Tensor, Tensor]:
-        wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        wide = torch.promote_types(dtype, torch.float32)
         tokens = len(targets)
         logps = torch.empty(tokens, dtype=wide, device=hidden.device)
         norms = torch.empty_like(logps)
         entropies = torch.empty_like(logps) if entropy else logps.new_empty(0)
-        for start in range(0, tokens, chunk):
-            part = slice(start, start + chunk)
-            logits = _scaled_logits(hidden[part], weight, bias, temperature)
-            norm = torch.logsumexp(logits, dim=-1)
-            norms[part] = norm
-            logps[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - norm
-            if entropy:
-                logits.sub_(norm[:, None])  # norm - sum(p x logit) would lose digits
-                entropies[part] = -(torch.exp(logits) * logits).sum(-1)
+        cast = weight.to(dtype)
+        with torch.autocast(hidden.device.type, enabled=False):  # it would choose again
+            for start in range(0, tokens, chunk):
+                part = slice(start, start + chunk)
+                logits = _scaled_logits(hidden[part], cast, bias, temperature)
+                norm = torch.logsumexp(logits, dim=-1)
+                norms[part] = norm
+                logps[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - norm
+                if entropy:
+                    logits.sub_(norm[:, None])  # norm - sum(p x logit) would lose digits
+                    entropies[part] = -(torch.exp(logits) * logits).sum(-1)
         ctx.save_for_backward(hidden, weight, bias, targets, norms)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
         ctx.mark_non_differentiable(entropies)
         return logps, entropies
 
@@ -130,25 +149,25 @@ class _Selective(torch.autograd.Function):  # type: ignore[misc]  # torch's type
             torch.zeros(weight.shape, dtype=norms.dtype, device=weight.device) if wants_weight else None
         )
         of_bias = torch.zeros(len(weight), dtype=norms.dtype, device=weight.device) if wants_bias else None
-        for start in range(0, len(targets), ctx.chunk):
-            part = slice(start, start + ctx.chunk)
-            logits = _scaled_logits(hidden[part], weight, bias, ctx.temperature)
-            of_logits = torch.exp_(logits.sub_(norms[part, None])).neg_()
-            of_logits.scatter_add_(-1, targets[part, None], torch.ones_like(norms[part, None]))
-            of_logits.mul_((of_logps[part] / ctx.temperature)[:, None])
-            if of_bias is not None:
-                of_bias += of_logits.sum(0)
-            narrow = of_logits.to(weight.dtype)
-            if of_hidden is not None:
-                of_hidden[part] = narrow @ weight
-            if of_weight is not None:
-                of_weight += narrow.T @ hidden[part]
+        cast = weight.to(ctx.dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(targets), ctx.chunk):
+                part = slice(start, start + ctx.chunk)
+                of_part = hidden[part].to(ctx.dtype)
+                logits = _scaled_logits(of_part, cast, bias, ctx.temperature)
+                of_logits = torch.exp_(logits.sub_(norms[part, None])).neg_()
+                of_logits.scatter_add_(-1, targets[part, None], torch.ones_like(norms[part, None]))
+                of_logits.mul_((of_logps[part] / ctx.temperature)[:, None])
+                if of_bias is not None:
+                    of_bias += of_logits.sum(0)
+                narrow = of_logits.to(ctx.dtype)
+                if of_hidden is not None:
+                    of_hidden[part] = narrow @ cast
+                if of_weight is not None:
+                    of_weight += narrow.T @ of_part
         return (
             of_hidden,
             None if of_weight is None else of_weight.to(weight.dtype),
             None if of_bias is None else of_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-            None,
+            *[None] * 5,
         )

@@ -42,6 +42,10 @@ DEADLINE_S: Final = 900.0
 
 _log = logging.getLogger("steelyard")
 _CLOSE_S: Final = 20.0  # audits of learnt limits may take ten, slots and processes two
+_CALLS: Final = (
+    8  # a batch that hangs is asked for by group, then by member, each again: in half of its deadline
+)
+_TURNS_S: Final = 1.0
 _NAMED: Final = 3  # unfinished groups in a message
 
 Durability: TypeAlias = Literal["full", "step"]
@@ -112,6 +116,7 @@ class Scorer:
         self._ended: BaseException | None = None
         self._untold: BaseException | None = None
         self._started = False
+        self._stuck = False
         self._record = None if ledger is None else Ledger(ledger)
         try:
             run = None if self._record is None else self._begin(self._record, name, advantage)
@@ -125,6 +130,7 @@ class Scorer:
                 workers=workers,
                 places=places,
                 stop=stop,
+                most_s=deadline_s / _CALLS,
                 clock=clock,
             )
         except BaseException:
@@ -134,6 +140,8 @@ class Scorer:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._leave = asyncio.Event()
+        self.turned_s = self._clock.now()
+        """When the event loop last turned."""
         ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._main, args=(ready,), name="steelyard-scorer", daemon=True
@@ -196,6 +204,11 @@ class Scorer:
         pending.task = asyncio.run_coroutine_threadsafe(self._score(pending, step), self._loop)
         return pending
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be scored any more."""
+        return self._ended is not None
+
     def close(self) -> None:
         """End worker processes, slots and the thread, and close the ledger; a second time changes nothing.
 
@@ -208,8 +221,11 @@ class Scorer:
             return
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._leave.set)
+        if self._stuck:
+            return
         self._thread.join(_CLOSE_S)
-        if self._thread.is_alive():
+        self._stuck = self._thread.is_alive()
+        if self._stuck:
             _log.error(
                 "steelyard: the scorer's thread has not ended in %g s; what it runs ends with this program",
                 _CLOSE_S,
@@ -243,7 +259,10 @@ class Scorer:
                     await part.reward.attest()
             self._started = True
             ready.put(None)
-            await self._leave.wait()
+            while not self._leave.is_set():
+                self.turned_s = self._clock.now()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._leave.wait(), _TURNS_S)
             with self._lock:
                 self._ended = RunStoppedError("the scorer was closed")
                 tasks = [pending.task for pending in self._open if pending.task is not None]
@@ -255,6 +274,7 @@ class Scorer:
 
         def hand_over() -> None:
             if some:
+                pending.came_s = self._clock.now()
                 pending.come.put([*some])
                 some.clear()
 
@@ -305,6 +325,9 @@ class Pending:
         self.groups = groups
         self.come: queue.SimpleQueue[list[ScoredGroup] | BaseException | None] = queue.SimpleQueue()
         self.task: Any = None
+        self.came_s: Seconds | None = None
+        """When groups last came, whoever looked; monotonic."""
+        self._scorer = scorer
         self._clock = scorer._clock  # noqa: SLF001 - they are one
         self._limit_s = scorer.deadline_s
         self._until = self._clock.now() + scorer.deadline_s
@@ -348,10 +371,17 @@ class Pending:
         for one in self._scored:
             left.pop(one.group.ordinal, None)
         names = [group.rollouts[0].where for group in left.values()]
+        still_s = self._clock.now() - self._scorer.turned_s
+        held = (
+            f"; its event loop has not turned for {still_s:.0f} s: an async function holds it up "
+            "(time.sleep, a client that is not asynchronous)"
+            if still_s > 5 * _TURNS_S
+            else ""
+        )
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return RunStoppedError(
             f"{len(left)} of {len(self.groups)} groups are not scored {self._limit_s:g} s after they were "
-            f"submitted (deadline_s): {'; '.join(names[:_NAMED])}{more}; what was recorded is kept"
+            f"submitted (deadline_s): {'; '.join(names[:_NAMED])}{more}{held}; what was recorded is kept"
             "\n  next: find what is slow (steelyard price LEDGER), lower timeout_s or raise places; a larger "
             "deadline_s must stay below the time after which the process group gives up"
         )

@@ -20,6 +20,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.clock import Seconds, Span, in_words
 from steelyard.errors import RefusedError
@@ -195,6 +196,7 @@ def joined(
     RefusedError
         As `timeline`; if run and spans have no step in common.
     """
+    observed = _with_unrewarded(observed, spans, phases or {})
     numbers = np.unique(np.array([span.step for span in spans], np.int64))
     known = {str(number): at for at, number in enumerate(numbers.tolist())}
     place: Ints = np.array([known.get(str(label), MISSING) for label in observed.steps.labels])
@@ -232,6 +234,35 @@ def joined(
     whole = _only(whole, ~out)
     broken = int(_any_of(told_of.broken, numbers, place).sum())
     return replace(whole, lacks=[*lacks, *_lacks(whole.steps, told_of, broken, found[~out])])
+
+
+def _with_unrewarded(observed: Observed, spans: Sequence[Span], phases: Mapping[str, str]) -> Observed:
+    """The same run with steps that had no reward to wait for, by an empty phase: one generation, many steps."""
+    labels = list(observed.steps.labels)
+    took: dict[int, float] = {}
+    for span in spans:
+        if phases.get(span.phase, span.phase) == REWARD:
+            took[span.step] = max(took.get(span.step, 0.0), span.end - span.start)
+    more = [str(step) for step, seconds in took.items() if seconds == 0 and str(step) not in labels]
+    if not more or not all(label.isdecimal() for label in labels):
+        return observed
+    labels += more
+    order = np.argsort([int(label) for label in labels], kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+
+    def padded(column: NDArray[Any]) -> NDArray[Any]:
+        nothing = MISSING if column.dtype.kind == "i" else np.nan
+        return np.append(column, np.full(len(more), nothing, column.dtype))[order]
+
+    columns = _columns(observed.steps, np.arange(len(observed.steps)))
+    wider = {name: padded(column) for name, column in columns.items()}
+    return replace(
+        observed,
+        steps=replace(observed.steps, labels=[labels[at] for at in order], **wider),
+        calls=replace(observed.calls, step=place[observed.calls.step]),
+        rows=replace(observed.rows, step=place[observed.rows.step]),
+    )
 
 
 def _rewarded(spans: Sequence[Span], phases: Mapping[str, str]) -> set[int]:

@@ -83,6 +83,8 @@ class WorkerPool:
         process gets no network, no other process, and writes no file.
     start_s
         Seconds for starting and importing.
+    most_s
+        Wall seconds for an item whose limits are multiplied, at most.
     clock
         Where time comes from.
 
@@ -111,6 +113,7 @@ class WorkerPool:
         memory_bytes: int | None = None,
         confined: bool = False,
         start_s: Seconds = START_S,
+        most_s: Seconds | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._where = f"workers for {target!r}"
@@ -134,6 +137,7 @@ class WorkerPool:
         packed = None if given is None else pickle.dumps(given)
         self._job = Job(target, packed, cpu_s, wall_s, memory_bytes, confined)
         self._start_s = start_s
+        self._most_s = most_s
         self._size = size
         self._clock = clock or SystemClock()
         self._seats = asyncio.Semaphore(size)
@@ -243,7 +247,7 @@ class WorkerPool:
                     continue
                 queued_s += self._clock.now() - asked_at
                 try:
-                    wall_s = None if self._job.wall_s is None else self._job.wall_s * times
+                    wall_s = self._wall_s(times)
                     found = await worker.ask(
                         list(waiting.values()), wall_s=wall_s, queued_s=queued_s, times=times
                     )
@@ -260,6 +264,13 @@ class WorkerPool:
             times_said = "" if refused else f", {fruitless} times"
             failure = NotStarted(f"{cause}{times_said}", refused=refused)
             outcomes[place] = Outcome(failure=failure, queued_s=queued_s)
+
+    def _wall_s(self, times: int) -> Seconds | None:
+        """What an item of so many rollouts may take; the limit of one is nobody's to shorten."""
+        one = self._job.wall_s
+        if one is None:
+            return None
+        return one * times if self._most_s is None else min(one * times, max(one, self._most_s))
 
     async def _worker(self, *, fresh: bool) -> WorkerProcess:
         if self._closed:

@@ -22,6 +22,7 @@ import inspect
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import torch
@@ -88,8 +89,9 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
         _refuse_rewards(_argument("reward_funcs", args, kwargs))
         super().__init__(*args, **kwargs)
         self._scoring, self._column = _ours(self.reward_funcs)
-        self._scoring.advantage = _scheme(self.scale_rewards)
+        self._scheme = _scheme(self.scale_rewards)
         self._denominator = denominator
+        self._trained = False
         self._batch: list[dict[str, Any]] = []
         self._begun: Begun | Exception | None = None
         self._void: torch.Tensor | None = None
@@ -99,7 +101,7 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
             _log.warning("steelyard: %s: %s; %s", found.name, found.says, found.remedy)
         path = self._scoring.ledger
         lane = f"rank {self.accelerator.process_index}"
-        self._phases = Phases(None if path is None else record_steps(path, lane=lane))
+        self._phases = Phases(None if path is None else partial(record_steps, path, lane=lane))
         self.add_callback(self._phases)
 
     def _refuse(self) -> None:
@@ -126,6 +128,13 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
                 remedy=f"reward(..., deadline_s={gives_up_s / 2:g}), or a larger ddp_timeout",
             )
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - TRL's
+        """Train; a second training is another run of the ledger, for its steps have the same numbers."""
+        if self._trained:
+            self._scoring.close()
+        self._trained = True
+        return super().train(*args, **kwargs)
+
     # Scoring begins when completions exist
 
     def _generate(self, prompts: list[Any]) -> Any:  # noqa: ANN401 - TRL's tuple, of a length that varies
@@ -140,7 +149,13 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
             names = [name for name in self._batch[0] if name not in _NO_COLUMNS]
             columns = {name: [row[name] for row in self._batch] for name in names}
             return self._scoring.begin(
-                prompts, completions, ids, columns, step=self._now, group_size=self._group_size
+                prompts,
+                completions,
+                ids,
+                columns,
+                step=self._now,
+                advantage=self._scheme,
+                group_size=self._group_size,
             )
         except Exception as error:  # noqa: BLE001 - told when all ranks are together
             return error
@@ -168,17 +183,38 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
         with self._phases.during(REWARD):
             if begun is None:
                 begun = self._begin(prompts, completions, completion_ids_list)
-            self._agree(_failure(begun))
+            self._agree(self._failure(begun))
             with _quiet():
                 rewards: torch.Tensor = super()._calculate_rewards(
                     inputs, prompts, completions, completion_ids_list
                 )
-        if isinstance(begun, Begun):
-            _tell(begun, self._now)
-        lost = rewards[:, self._column].isnan()
-        self._void = void = with_groups(lost, self._group_size, self._scoring.advantage)
+        self._void = void = with_groups(self._lost(rewards), self._group_size, self._scheme)
         rewards[void] = torch.nan  # of a sum that lacks a part, nothing may be left
+        if isinstance(begun, Begun):
+            _tell(begun, self._now, int(void.sum()))
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode]["steelyard/untrained"].append(float(void.float().mean()))
         return rewards
+
+    def _failure(self, begun: Begun | Exception) -> Exception | None:
+        if isinstance(begun, Exception):
+            return begun
+        try:
+            self._scoring.wait(begun)
+        except Exception as error:  # noqa: BLE001 - told when all ranks are together
+            return error
+        return None
+
+    def _lost(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Which rows have no sum: ours is missing, or that of the environment that they ran in."""
+        lost = rewards[:, self._column].isnan()
+        others = [column for column in range(rewards.shape[1]) if column != self._column]
+        if others:
+            environments = getattr(self, "environments", None) or []
+            asked = [hasattr(one, "get_reward") for one in environments] or [True] * len(self._batch)
+            owned = self.accelerator.gather(torch.tensor(asked, device=rewards.device))
+            lost = lost | (owned & rewards[:, others].isnan().all(dim=1))
+        return lost
 
     def _agree(self, failure: Exception | None) -> None:
         """Go on together, or not at all."""
@@ -299,30 +335,21 @@ def _scheme(scale_rewards: Any) -> str:  # noqa: ANN401 - TRL's
     return scheme
 
 
-def _failure(begun: Begun | Exception) -> Exception | None:
-    if isinstance(begun, Exception):
-        return begun
-    try:
-        begun.wait()
-    except Exception as error:  # noqa: BLE001 - told when all ranks are together
-        return error
-    return None
-
-
-def _tell(batch: Begun, step: int | str) -> None:
+def _tell(begun: Begun, step: int | str, void: int) -> None:
     causes = [
         f"{total.boundary}: {total.cause}"
-        for one in batch.wait()
+        for one in begun.wait()
         for total in one.totals
         if isinstance(total, Unscored)
     ]
     if causes:
-        count = sum(len(one.totals) for one in batch.wait())
         _log.warning(
-            "steelyard: step %s: %d of %d completions could not be judged and train nothing; the first: %s",
+            "steelyard: step %s: %d of %d completions could not be judged; %d in all ranks train nothing "
+            "(a group needs enough votes); the first: %s",
             step,
             len(causes),
-            count,
+            sum(len(one.totals) for one in begun.wait()),
+            void,
             causes[0],
         )
 

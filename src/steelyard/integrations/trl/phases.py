@@ -7,7 +7,7 @@ steps, only the first has any. Evaluation, logging and saving stand between step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,14 +26,17 @@ class Phases(TrainerCallback):  # type: ignore[misc]  # its types are not read
 
     Parameters
     ----------
-    steps
-        Where to; `None` for nowhere.
+    recorder
+        Makes a recorder, one for each training: steps have the trainer's numbers, and a second training in a
+        program does them again. `None` records nothing.
     """
 
-    def __init__(self, steps: Steps | None) -> None:
-        self._steps = steps
+    def __init__(self, recorder: Callable[[], Steps] | None) -> None:
+        self._recorder = recorder
+        self._steps: Steps | None = None
         self._scope: Any = None
         self._since: Seconds = 0.0
+        self._seen: set[str] = set()
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -48,7 +51,15 @@ class Phases(TrainerCallback):  # type: ignore[misc]  # its types are not read
             yield
         finally:
             self._since = steps.now()
+            self._seen.add(phase)
             steps.span(phase, began, self._since)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_more: Any) -> None:  # noqa: ANN401, ARG002
+        """Begin a record; what an earlier training left open is recorded as cut."""
+        if self._recorder is not None:
+            if self._steps is not None:
+                self._steps.close()
+            self._steps, self._scope = self._recorder(), None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_more: Any) -> None:  # noqa: ANN401, ARG002
         """Open a step."""
@@ -56,11 +67,15 @@ class Phases(TrainerCallback):  # type: ignore[misc]  # its types are not read
             self._scope = self._steps.step(state.global_step)
             self._scope.__enter__()
             self._since = self._steps.now()
+            self._seen.clear()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_more: Any) -> None:  # noqa: ANN401, ARG002
-        """Close it."""
+        """Close it; what it did not do took no time."""
         if self._steps is not None and self._scope is not None:
-            self._steps.span(TRAINING, self._since, self._steps.now())
+            now = self._steps.now()
+            self._steps.span(TRAINING, self._since, now)
+            for phase in sorted({GENERATION, REWARD} - self._seen):
+                self._steps.span(phase, now, now)
             scope, self._scope = self._scope, None
             scope.__exit__(None, None, None)
 

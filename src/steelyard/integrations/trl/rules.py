@@ -218,6 +218,22 @@ def _still_trained(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _still_seen(seen: Seen) -> Iterator[Finding]:
+    sees = {
+        "router_aux_loss_coef": "the auxiliary loss of a mixture of experts is taken over all completions",
+        "use_adaptive_entropy": "the entropy that is adapted to is that of all completions",
+    }
+    told = [says for name, says in sees.items() if seen.arg(name, 0)]
+    if seen.arg("top_entropy_quantile", 1.0) not in {None, 1.0}:
+        told.append("which tokens are in the top_entropy_quantile depends on all completions")
+    if told and seen.mixin:
+        yield Finding(
+            "still_seen",
+            f"{'; '.join(told)}: those that could not be judged, too",
+            "leave it out where many are missing",
+        )
+
+
 def _truncated(seen: Seen) -> Iterator[Finding]:
     if seen.arg("mask_truncated_completions", default=False):
         yield Finding(
@@ -398,7 +414,7 @@ def _columns(seen: Seen) -> Iterator[Finding]:
 
 RULES: Final = (
     _unscorable, _own_arithmetic, _several, _gdpo, _few_votes, _token_window,
-    _still_trained, _truncated, _liger,
+    _still_trained, _still_seen, _truncated, _liger,
     _unguarded, _async_instances, _log_union, _verifier_timeouts, _kept_from_them,
     _deadline, _split_groups, _columns,
 )  # fmt: skip

@@ -119,10 +119,20 @@ def reward(
     ...     scoring(prompts=["6 * 3?"] * 2, completions=["#### 18", "#### 17"], answer=["18", "18"])
     [1.2, 0.2]
     """
-    if group_size is not None and group_size < 1:
-        raise RefusedError(
-            f"{group_size} completions of a prompt", where="group_size", remedy="say at least 1"
-        )
+    for what, number in {
+        "timeout_s": timeout_s,
+        "workers": workers,
+        "places": places,
+        "deadline_s": deadline_s,
+        "group_size": group_size,
+    }.items():
+        kinds = (int, float) if what.endswith("_s") else int
+        if number is not None and not (isinstance(number, kinds) and 0 < number < float("inf")):
+            raise RefusedError(
+                f"{number!r} is none",
+                where=what,
+                remedy="give a positive number" + (" that is whole" if kinds is int else ""),
+            )
     if advantage not in SCHEMES:
         raise RefusedError(
             f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
@@ -237,11 +247,14 @@ class Begun:
         pending: Pending,
         prompts: Sequence[Text],
         completions: Sequence[Text],
+        advantage: str,
         group_size: int | None = None,
     ) -> None:
         self.pending = pending
         self.prompts = prompts
         self.completions = completions
+        self.advantage = advantage
+        """What the trainer makes of the rewards."""
         self.group_size = group_size
         """Of whole groups, where somebody sees the rest of those that another rank has a part of."""
         self.scored: Sequence[ScoredGroup] | None = None
@@ -284,8 +297,6 @@ class Scoring:
         self.__name__ = settings.name
         self.recipe = recipe
         self.settings = settings
-        self.advantage = settings.advantage
-        """What the trainer makes of the rewards."""
         self._scorer: Scorer | None = None
         self._pid = 0
         self._rows: Rows | None = None
@@ -350,6 +361,7 @@ class Scoring:
         columns: Mapping[str, Sequence[Any]],
         *,
         step: int | str | None,
+        advantage: str | None = None,
         group_size: int | None = None,
     ) -> Begun:
         """Begin to score a batch, of which the next call with the same rows takes the outcome.
@@ -360,14 +372,16 @@ class Scoring:
             As `Rows.groups` and `Scorer`.
         """
         self._drop()
-        if self._scorer is None or self._pid != os.getpid():
-            self._start()
+        advantage = advantage or self.settings.advantage
+        if self._scorer is None or self._pid != os.getpid() or self._scorer.ended:
+            self._start(advantage)
         assert self._scorer is not None  # noqa: S101 - for the type
         assert self._rows is not None  # noqa: S101 - for the type
         groups = self._rows.groups(
             prompts, completions, ids, columns, step=step, group_size=group_size or self.settings.group_size
         )
-        self._begun = Begun(self._scorer.submit(groups, step=step), prompts, completions, group_size)
+        pending = self._scorer.submit(groups, step=step)
+        self._begun = Begun(pending, prompts, completions, advantage, group_size)
         return self._begun
 
     def __call__(
@@ -394,7 +408,7 @@ class Scoring:
             of_dataset = {name: values for name, values in columns.items() if name not in FROM_TRL}
             batch = self.begin(prompts, completions, completion_ids, of_dataset, step=step)
         try:
-            scored = batch.wait()
+            scored = self.wait(batch)
         finally:
             self._begun = None
         if log_extra is not None:
@@ -403,21 +417,38 @@ class Scoring:
         if log_metric is not None:
             for word, value in per_batch(scored, self.recipe, exposed_s=batch.exposed_s).items():
                 log_metric(word, value)
-        return [value for one in scored for value in _numbers(one, self.advantage, batch.group_size)]
+        return [value for one in scored for value in _numbers(one, batch.advantage, batch.group_size)]
+
+    def wait(self, begun: Begun) -> Sequence[ScoredGroup]:
+        """Wait until all is scored.
+
+        Raises
+        ------
+        TooManyUnscoredError, RunStoppedError
+            As `Pending`. A later batch begins a run of its own.
+        """
+        try:
+            return begun.wait()
+        except RunStoppedError:
+            self.close()
+            raise
+        except BaseException:
+            begun.pending.cancel()
+            raise
 
     def _drop(self) -> None:
         batch, self._begun = self._begun, None
         if batch is not None and batch.scored is None:
             batch.pending.cancel()
 
-    def _start(self) -> None:
+    def _start(self, advantage: str) -> None:
         told, ledger = self.settings, self.ledger
         self._scorer = Scorer(
             self.recipe,
             ledger=ledger,
             name=told.name,
             durability=told.durability,
-            advantage=self.advantage,
+            advantage=advantage,
             timeout_s=told.timeout_s,
             workers=told.workers,
             places=told.places,
@@ -443,7 +474,7 @@ def _numbers(scored: ScoredGroup, scheme: str, size: int | None) -> list[float |
 
 
 def _rank() -> int:
-    return int(os.environ.get("RANK", "0"))
+    return int(os.environ.get("RANK") or 0)
 
 
 def _gives_up_s() -> Seconds:
