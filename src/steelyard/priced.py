@@ -25,7 +25,8 @@ from steelyard.files.parquet import MAGIC, arrow
 from steelyard.ledger import Ledger, Run
 from steelyard.ledger.observed import observed
 from steelyard.ledger.spans import clocks_of, recorders_of, sessions, spans
-from steelyard.measure.joined import joined, latest, left_out, of_spans, without_clock, without_evaluations
+from steelyard.measure.joined import joined, latest, left_out, of_spans, without_clock
+from steelyard.measure.which import without_evaluations
 from steelyard.pricing.money import Prices
 from steelyard.pricing.observed import Observed
 from steelyard.pricing.price import price_observed

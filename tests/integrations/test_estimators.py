@@ -93,7 +93,15 @@ def clip(one):
 
 def test_the_page_has_the_table_of_the_code():
     head, *rows = table("Which is which")
-    assert head == ["`estimator=`", "", "advantage", "a token's part is divided by", "ratio", "KL", "from"]
+    assert head == [
+        "`estimator=`",
+        "",
+        "advantage",
+        "a token's part is divided by",
+        "ratio",
+        "KL in the loss",
+        "from",
+    ]
     assert rows == [
         [
             f"`{one.name}`",

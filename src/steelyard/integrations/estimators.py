@@ -49,10 +49,11 @@ class Estimator:
     denominator
         What a token's part of the loss is divided by, a key of `DENOMINATORS`.
     clip_low, clip_high
-        The ratio of new to old probability is clipped to `1 - clip_low` and `1 + clip_high`. `None` where it
-        is not: then completions may be used for one update only.
+        The ratio of new to old probability is clipped to `1 - clip_low` and `1 + clip_high`, as commonly
+        quoted. `None` where it is not: then completions may be used for one update only.
     beta
-        The coefficient of the KL term in the loss that the paper trains with; 0 where it has none there.
+        The coefficient of KL in the loss that goes by this name: as commonly quoted for GRPO, not checked
+        against the paper's own runs; 0 for no such term. RLOO has KL in its reward.
     missing
         What a row without a verdict changes for the others of its batch, in words.
     source
@@ -128,7 +129,7 @@ _ALL: Final = (
             "beta": 0.04,
             "use_bias_correction_kl": False,
         },
-        trl_differs="takes two votes for enough",
+        trl_differs="takes two votes for enough; adds KL for a row without a verdict (the mixin removes it)",
     ),
     Estimator(
         name="dr_grpo",
@@ -138,10 +139,12 @@ _ALL: Final = (
         clip_low=0.2,
         clip_high=0.2,
         beta=0.0,
-        missing="mean over fewer votes, which shrinks them by (n - 1) / n; needs two",
+        missing="mean over fewer votes, which shrinks them by (n - 1) / n; needs two, and half of the group "
+        "judged",
         source="Liu et al. 2025, arXiv:2503.20783",
         trl_config="GRPOConfig",
         trl={"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
+        trl_differs="takes a group of which more than half is lost",
     ),
     Estimator(
         name="rloo",
@@ -151,11 +154,13 @@ _ALL: Final = (
         clip_low=None,
         clip_high=None,
         beta=0.0,
-        missing="mean of fewer others: unbiased for every n >= 2, if rows are missing at random; needs two",
+        missing="mean of fewer others: unbiased for every n >= 2, if rows are missing at random; "
+        "needs two, and half of the group judged",
         source="Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740",
         trl_config="RLOOConfig",
         trl={"normalize_advantages": False, "beta": 0.0},
-        trl_differs="clips the ratio of whole sequences at 0.2, and takes KL off the reward",
+        trl_differs="clips the ratio of whole sequences at 0.2, takes KL off the reward, and takes a group of "
+        "which more than half is lost",
     ),
     Estimator(
         name="dapo",

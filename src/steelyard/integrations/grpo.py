@@ -9,7 +9,8 @@ One call of `Grpo.step` is one training step, top to bottom:
 
 The loss is a sum over tokens, and every weight in it is known once generation is over. So it does not matter
 when its terms are added up, and `barrier` chooses what training waits for: `batch` for all verdicts, `group`
-for those of the next group in the batch's order, `arrival` for those of any group. The gradient is the same.
+for those of the next group in the batch's order, `arrival` for those of any group. The gradient is the same,
+to the rounding of the dtype that gradients are added up in: fp32 if weights are.
 
 **A row that could not be judged** is in no mean, is not run through the model, and so has no gradient,
 neither of the policy nor of KL. It stays in the denominators. Where too few of a group vote the whole group

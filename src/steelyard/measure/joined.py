@@ -15,12 +15,11 @@ a process that records steps, generation or training; one that only serves rewar
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard.clock import Seconds, Span, in_words
 from steelyard.errors import RefusedError
@@ -28,6 +27,7 @@ from steelyard.measure.calltimes import CallTimes
 from steelyard.measure.intervals import Intervals, union
 from steelyard.measure.table import ACCELERATOR, CALL, GENERATION, QUEUED, REWARD, STEP, TRAINING
 from steelyard.measure.timeline import COVERAGE, Hole, Timeline, Watched, watched
+from steelyard.measure.which import only, with_unrewarded
 from steelyard.pricing.observed import (
     MISSING,
     SCORED,
@@ -42,16 +42,12 @@ from steelyard.pricing.observed import (
     blank,
 )
 
-EVALUATION: Final = "evaluation"
-"""What the names of steps begin with for which no training waits."""
 SAYS: Final = "generation, training and the wait of every step, as a recorder saw them"
 BETWEEN: Final = "between steps"
 """What attempts belong to that began in none."""
 
 _APART_S: Final = 1e-6
 """What sums of times may differ by."""
-
-_Table = TypeVar("_Table", Calls, Rows)
 
 
 def of_spans(
@@ -196,7 +192,7 @@ def joined(
     RefusedError
         As `timeline`; if run and spans have no step in common.
     """
-    observed = _with_unrewarded(observed, spans, phases or {})
+    observed = with_unrewarded(observed, spans, phases or {})
     numbers = np.unique(np.array([span.step for span in spans], np.int64))
     known = {str(number): at for at, number in enumerate(numbers.tolist())}
     place: Ints = np.array([known.get(str(label), MISSING) for label in observed.steps.labels])
@@ -231,38 +227,9 @@ def joined(
         lacks.append(f"phases of {int((~found).sum()):,} of {len(place):,} steps: they were not recorded")
     whole = replace(observed, steps=steps, stepped=True, says=[*observed.says, SAYS])
     out = _any_of(told_of.out, numbers, place)
-    whole = _only(whole, ~out)
+    whole = only(whole, ~out)
     broken = int(_any_of(told_of.broken, numbers, place).sum())
     return replace(whole, lacks=[*lacks, *_lacks(whole.steps, told_of, broken, found[~out])])
-
-
-def _with_unrewarded(observed: Observed, spans: Sequence[Span], phases: Mapping[str, str]) -> Observed:
-    """The same run with steps that had no reward to wait for, by an empty phase: one generation, many steps."""
-    labels = list(observed.steps.labels)
-    took: dict[int, float] = {}
-    for span in spans:
-        if phases.get(span.phase, span.phase) == REWARD:
-            took[span.step] = max(took.get(span.step, 0.0), span.end - span.start)
-    more = [str(step) for step, seconds in took.items() if seconds == 0 and str(step) not in labels]
-    if not more or not all(label.isdecimal() for label in labels):
-        return observed
-    labels += more
-    order = np.argsort([int(label) for label in labels], kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-
-    def padded(column: NDArray[Any]) -> NDArray[Any]:
-        nothing = MISSING if column.dtype.kind == "i" else np.nan
-        return np.append(column, np.full(len(more), nothing, column.dtype))[order]
-
-    columns = _columns(observed.steps, np.arange(len(observed.steps)))
-    wider = {name: padded(column) for name, column in columns.items()}
-    return replace(
-        observed,
-        steps=replace(observed.steps, labels=[labels[at] for at in order], **wider),
-        calls=replace(observed.calls, step=place[observed.calls.step]),
-        rows=replace(observed.rows, step=place[observed.rows.step]),
-    )
 
 
 def _rewarded(spans: Sequence[Span], phases: Mapping[str, str]) -> set[int]:
@@ -279,51 +246,6 @@ def _any_of(chosen: set[int], numbers: Ints, place: Ints) -> Bools:
 def _taken(column: Floats, place: Ints) -> Floats:
     """A column by place; `nan` where a step has none."""
     return np.where(place != MISSING, column[place], np.nan)
-
-
-def without_evaluations(whole: Observed) -> Observed:
-    """The same run without what was scored to see how good the policy is; unless that is all there is."""
-    kept = np.array([not str(label).startswith(EVALUATION) for label in whole.steps.labels], np.bool_)
-    if kept.all() or not kept.any():
-        return whole
-    found, count = _only(whole, kept), int((~kept).sum())
-    says = f"{count:,} evaluation{'s' * (count > 1)} left out: no training waits for them"
-    return replace(found, says=[*found.says, says])
-
-
-def _only(whole: Observed, kept: Bools) -> Observed:
-    """The same run with the steps that are kept, and what is in them."""
-    if kept.all():
-        return whole
-    if not kept.any():
-        raise RefusedError(
-            "none of its steps was finished: each was left by an exception, or its recorder was closed",
-            where=whole.source,
-            remedy="record at least one step to its end",
-        )
-    number = np.cumsum(kept) - 1
-
-    def taken(table: _Table) -> _Table:
-        chosen = np.flatnonzero(kept[table.step])
-        found = replace(table, **_columns(table, chosen))
-        return replace(found, step=number[found.step])
-
-    steps, rows = whole.steps, whole.rows
-    if rows.row is None:  # they were numbered as they stand, and stand elsewhere from now on
-        rows = replace(rows, row=np.arange(len(rows)))
-    labels = [label for label, keep in zip(steps.labels, kept, strict=True) if keep]
-    return replace(
-        whole,
-        calls=taken(whole.calls),
-        rows=taken(rows),
-        steps=replace(steps, labels=labels, **_columns(steps, np.flatnonzero(kept))),
-    )
-
-
-def _columns(table: Calls | Rows | Steps, chosen: Ints) -> dict[str, Any]:
-    """Its columns, where it has them, with the chosen rows."""
-    columns = {one.name: getattr(table, one.name) for one in fields(table)}
-    return {name: column[chosen] for name, column in columns.items() if isinstance(column, np.ndarray)}
 
 
 def _lacks(steps: Steps, seen: Watched, broken: int, recorded: Bools | None = None) -> list[str]:

@@ -35,7 +35,7 @@ from steelyard.integrations.trl.laundering import lint
 from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
 from steelyard.integrations.trl.rules import BY_TOKENS, of_environments
 from steelyard.integrations.trl.scoring import Begun, Scoring
-from steelyard.measure.joined import EVALUATION
+from steelyard.measure.which import EVALUATION
 from steelyard.outcome import Unscored
 from steelyard.recording import record_steps
 
