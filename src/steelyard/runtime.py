@@ -133,25 +133,9 @@ class Runtime:
         refuse_in_worker("Runtime")
         if (ledger is None) is not (run is None):
             raise RefusedError("a ledger needs a run", where="Runtime", remedy="pass both, or neither")
-        if advantage not in SCHEMES:
-            raise RefusedError(
-                f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
-            )
-        if durability not in ("full", "step"):
-            raise RefusedError(
-                f"there is no durability {durability!r}", where="durability", remedy="one of full, step"
-            )
+        numbers = {"timeout_s": timeout_s, "workers": workers, "places": places, "most_s": most_s}
+        refuse_settings(advantage, durability, numbers)
         refuse_scheme(recipe, advantage)
-        for name, number in {
-            "timeout_s": timeout_s,
-            "workers": workers,
-            "places": places,
-            "most_s": most_s,
-        }.items():
-            if number is not None and not 0 < number < float("inf"):
-                raise RefusedError(
-                    f"it must be positive and finite, not {number}", where=name, remedy=f"change {name}"
-                )
         self.recipe = recipe
         self._behind = Behind(ledger, clock) if durability == "step" and ledger is not None else None
         self._ledger: Ledger | Behind | None = self._behind or ledger
@@ -398,6 +382,29 @@ def _said(group: Group, step: int | str | None, otherwise: str | None) -> str | 
     """Return what the training step of a group is called."""
     said = group.rollouts[0].columns.get("step") if step is None else step
     return otherwise if said is None else str(said)
+
+
+def refuse_settings(advantage: str, durability: str, numbers: Mapping[str, float | None]) -> None:
+    """Refuse what cannot be, by its name.
+
+    Raises
+    ------
+    RefusedError
+        If there is no such scheme or durability, or a number is not positive and finite.
+    """
+    if advantage not in SCHEMES:
+        raise RefusedError(
+            f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
+        )
+    if durability not in ("full", "step"):
+        raise RefusedError(
+            f"there is no durability {durability!r}", where="durability", remedy="one of full, step"
+        )
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < float("inf"):
+            raise RefusedError(
+                f"it must be positive and finite, not {number}", where=name, remedy=f"change {name}"
+            )
 
 
 def refuse_scheme(recipe: Recipe, advantage: str) -> None:

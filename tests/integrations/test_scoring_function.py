@@ -178,7 +178,7 @@ def test_a_missing_column_is_refused_at_the_first_batch_with_the_next_step():
 
 def test_a_column_that_no_ledger_can_keep_is_refused(tmp_path: Path):
     scoring = reward([user_rewards.lengths], ledger=tmp_path / "run.ledger")
-    with scoring, pytest.raises(RefusedError, match="'image' holds object"):
+    with scoring, pytest.raises(RefusedError, match="'image' holds what no ledger can keep"):
         called(scoring, ["a"], image=[object()])
 
 

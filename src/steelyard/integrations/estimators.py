@@ -159,8 +159,8 @@ _ALL: Final = (
         source="Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740",
         trl_config="RLOOConfig",
         trl={"normalize_advantages": False, "beta": 0.0},
-        trl_differs="clips the ratio of whole sequences at 0.2, takes KL off the reward, and takes a group of "
-        "which more than half is lost",
+        trl_differs="clips the ratio of whole sequences at 0.2, takes KL off the reward, and takes a group "
+        "of which more than half is lost",
     ),
     Estimator(
         name="dapo",

@@ -136,6 +136,10 @@ class Scorer:
         except BaseException:
             self._shut()
             raise
+        self._start()
+
+    def _start(self) -> None:
+        """Start the thread, and wait until it is ready."""
         # without a factory it would become the loop of the thread that trains
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()

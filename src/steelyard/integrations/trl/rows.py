@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
 from steelyard.errors import RefusedError
 from steelyard.rewards import FunctionReward, Recipe
-from steelyard.rollout import OF_THE_COMPLETION, Group, Rollout, Text, canonical_json
+from steelyard.rollout import OF_THE_COMPLETION, Group, Rollout, Text, canonical_json, parse_json
 
 IDS: Final = "completion_ids"
 FROM_TRL: Final = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
@@ -84,23 +82,10 @@ class Rows:
             If lists differ in length, a column that the recipe needs is absent, or one cannot be written
             down.
         """
-        reads = self._reads
-        read = {name: values for name, values in columns.items() if reads is None or name in reads}
-        if ids is not None and self._ids:
-            read[IDS] = ids
-        for name, values in {"completions": completions, **read}.items():
-            if len(values) != len(prompts):
-                raise RefusedError(
-                    f"{len(values)} values for {len(prompts)} prompts",
-                    where=f"TRL's {name}",
-                    remedy="hand over one for each completion",
-                )
-        if not self._looked:
-            self._look(read, columns)
+        read = self._read(prompts, completions, ids, columns)
         where = f"step {step}" if isinstance(step, int) else step or "batch"
         if self._rank:
             where = f"rank {self._rank}, {where}"
-        read = {name: _plain(values) for name, values in read.items()}
         shared = [values for name, values in read.items() if name in self._shared]
         per_row = not OF_THE_COMPLETION.isdisjoint(read)
         groups: list[Group] = []
@@ -127,6 +112,29 @@ class Rows:
             self._rollouts += last - first
         return groups
 
+    def _read(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        ids: Sequence[Sequence[int]] | None,
+        columns: Mapping[str, Sequence[Any]],
+    ) -> dict[str, Sequence[Any]]:
+        """The columns that are taken along."""
+        reads = self._reads
+        read = {name: _plain(values) for name, values in columns.items() if reads is None or name in reads}
+        if ids is not None and self._ids:
+            read[IDS] = ids
+        for name, values in {"completions": completions, **read}.items():
+            if len(values) != len(prompts):
+                raise RefusedError(
+                    f"{len(values)} values for {len(prompts)} prompts",
+                    where=f"TRL's {name}",
+                    remedy="hand over one for each completion",
+                )
+        if not self._looked:
+            self._look(read, columns)
+        return read
+
     def _look(self, read: Mapping[str, Sequence[Any]], columns: Iterable[str]) -> None:
         """Refuse, at the first batch, what can never be judged or written down."""
         absent = [name for name in self._recipe.needed if name not in read]
@@ -140,10 +148,10 @@ class Rows:
             )
         for name, values in read.items() if self._recorded else ():
             try:
-                orjson.loads(canonical_json(values[0]))
+                parse_json(canonical_json(list(values)))
             except (TypeError, ValueError) as error:
                 raise RefusedError(
-                    f"{name!r} holds {type(values[0]).__name__}, which no ledger can keep ({error})",
+                    f"{name!r} holds what no ledger can keep ({error}), as {values[0]!r:.80}",
                     where="train_dataset",
                     remedy="drop the column or store it as text, name what the function reads instead of "
                     "**kwargs, or score without a ledger",

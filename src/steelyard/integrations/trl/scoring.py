@@ -20,33 +20,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self
 
 from steelyard.advantages import SCHEMES, dead
 from steelyard.clock import Seconds, SystemClock
 from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.scorer import DEADLINE_S, Durability, Pending, Scorer
+from steelyard.integrations.trl.recipes import Asked, recipe_of_asked
 from steelyard.integrations.trl.rows import FROM_TRL, Rows
 from steelyard.integrations.trl.told import per_batch, per_row
-from steelyard.outcome import Part, Reward, Scored, ScoredGroup, Unscored
+from steelyard.outcome import Scored, ScoredGroup, Unscored
 from steelyard.rewards import Recipe
-from steelyard.rewards import reward as as_reward
-from steelyard.rewards.arguments import arguments
-from steelyard.rewards.asked import recipe_of
-from steelyard.rewards.carrying import name_of
-from steelyard.rewards.registry import find, runs_code
 from steelyard.rollout import Text
 from steelyard.runtime import PLACES
-
-Asked: TypeAlias = (
-    "Recipe | str | Path | Reward | Callable[..., Any] | Sequence[Reward | Callable[..., Any] | str]"
-)
 
 _log = logging.getLogger("steelyard")
 
@@ -75,7 +66,7 @@ def reward(
     deadline_s: Seconds | None = None,
     group_size: int | None = None,
 ) -> Scoring:
-    """Make one reward function for a TRL trainer.
+    """Make one reward function for a TRL trainer: its `reward_funcs`.
 
     Parameters
     ----------
@@ -102,11 +93,6 @@ def reward(
     group_size
         `num_generations`, for rewards that take a whole group where a prompt may follow itself.
 
-    Returns
-    -------
-    Scoring
-        To be given as `reward_funcs`.
-
     Raises
     ------
     RefusedError
@@ -119,108 +105,10 @@ def reward(
     ...     scoring(prompts=["6 * 3?"] * 2, completions=["#### 18", "#### 17"], answer=["18", "18"])
     [1.2, 0.2]
     """
-    for what, number in {
-        "timeout_s": timeout_s,
-        "workers": workers,
-        "places": places,
-        "deadline_s": deadline_s,
-        "group_size": group_size,
-    }.items():
-        kinds = (int, float) if what.endswith("_s") else int
-        if number is not None and not (isinstance(number, kinds) and 0 < number < float("inf")):
-            raise RefusedError(
-                f"{number!r} is none",
-                where=what,
-                remedy="give a positive number" + (" that is whole" if kinds is int else ""),
-            )
-    if advantage not in SCHEMES:
-        raise RefusedError(
-            f"there is no scheme {advantage!r}", where="advantage", remedy=f"one of {', '.join(SCHEMES)}"
-        )
     settings = Settings(
         name, advantage, ledger, durability, timeout_s, workers, places, stop, deadline_s, group_size
     )
-    return Scoring(_recipe(recipe, weights, floors, boundary), settings)
-
-
-def _recipe(
-    asked: Asked,
-    weights: Sequence[float] | None,
-    floors: Sequence[float | None] | None,
-    boundary: str | None,
-) -> Recipe:
-    places = None if boundary is None else {"boundary": boundary}
-    if not isinstance(asked, Sequence) or isinstance(asked, str):
-        if weights is not None or floors is not None:
-            raise RefusedError(
-                "weights and floors go with a list of functions",
-                where="reward",
-                remedy="give them in the recipe: Part(reward, weight=...), reward(floor=...)",
-            )
-        if isinstance(asked, str | Path):
-            return recipe_of(str(asked), places=places)
-        if not isinstance(asked, Recipe):
-            asked = [asked]
-        elif boundary is None:
-            return asked
-    if boundary is not None and not any(isinstance(one, str) for one in _listed(asked)):
-        raise RefusedError(
-            "a boundary goes with rewards by name",
-            where="boundary",
-            remedy="give it to the reward: builtin('tests', boundary=...)",
-        )
-    listed = _listed(asked)
-    for what, values in {"weights": weights, "floors": floors}.items():
-        if values is not None and len(values) != len(listed):
-            raise RefusedError(
-                f"{len(values)} {what} for {len(listed)} functions", where=what, remedy="give one for each"
-            )
-    lowest = floors or [None] * len(listed)
-    made = [
-        _as_reward(one, floor, before, places)
-        for (one, before), floor in zip(_counted(listed), lowest, strict=True)
-    ]
-    return Recipe(tuple(map(Part, made, weights or [1.0] * len(made))))
-
-
-def _listed(asked: Any) -> Sequence[Any]:  # noqa: ANN401 - a recipe has no place in a list
-    return asked if isinstance(asked, Sequence) else []
-
-
-def _counted(asked: Sequence[Any]) -> Iterator[tuple[Any, int]]:
-    """Each, and how many of its name came before: one function with other settings is another reward."""
-    seen: Counter[str] = Counter()
-    for one in asked:
-        name = one if isinstance(one, str) else name_of(one)
-        yield one, seen[name]
-        seen[name] += 1
-
-
-def _as_reward(one: Any, floor: float | None, before: int, places: Mapping[str, Any] | None) -> Reward:  # noqa: ANN401
-    """Make a reward of what stands in a list."""
-    named = find(one, **((places or {}) if runs_code(one) else {})) if isinstance(one, str) else one
-    if all(hasattr(named, word) for word in ("identity", "how", "takes", "floor")):
-        if floor is not None and floor != named.floor:
-            raise RefusedError(
-                f"{named.name!r} is a reward already, whose floor is {named.floor:g} and not {floor:g}",
-                where="floors",
-                remedy="say None there, or make it with reward(floor=...)",
-            )
-        return cast("Reward", named)
-    if hasattr(one, "forward"):
-        raise RefusedError(
-            f"{type(one).__name__} is a model, which no worker process should hold",
-            where="reward",
-            remedy="score with it in a function of your own (async def f(prompts, completions, **columns))",
-        )
-    if not callable(one):
-        raise RefusedError(
-            f"{one!r} is no reward function", where="reward", remedy="give a function, or a reward's name"
-        )
-    name = f"{name_of(one)}_{before + 1}" if before else None
-    # TRL, too, calls it once for a batch
-    many = arguments(one, f"reward {name_of(one)!r}").many
-    return as_reward(name=name, takes="batch" if many else None, floor=floor or 0.0)(one)
+    return Scoring(recipe_of_asked(recipe, weights, floors, boundary), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +125,21 @@ class Settings:
     stop: bool
     deadline_s: Seconds | None
     group_size: int | None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.advantage not in SCHEMES:
+            raise RefusedError(
+                f"there is no scheme {self.advantage!r}",
+                where="advantage",
+                remedy=f"one of {', '.join(SCHEMES)}",
+            )
+        for what in ("timeout_s", "workers", "places", "deadline_s", "group_size"):
+            number, seconds = getattr(self, what), what.endswith("_s")
+            sound = isinstance(number, int | float if seconds else int) and 0 < number < float("inf")
+            if number is not None and not sound:
+                kind = "a positive number" if seconds else "a positive whole number"
+                raise RefusedError(f"{number!r} is not {kind}", where=what, remedy=f"give {kind}")
 
 
 class Begun:
