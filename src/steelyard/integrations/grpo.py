@@ -191,6 +191,10 @@ class Grpo:
             )
         if any("completion_tokens" in beside for beside in columns):
             raise refused("step", "the column completion_tokens is made by the step", "rename yours")
+        given = {"completion_tokens"}.union(*columns)
+        absent = [name for name in self._scorer.recipe.needed if name not in given]
+        if absent:
+            raise refused("step", f"no prompt has a column {absent[0]!r}, which the reward needs", "give it")
         self._seconds = {}
         models = [one for one in (self.model, self.reference) if one is not None]
         with self._steps.step() as number, settled(*models):

@@ -106,6 +106,12 @@ class Scorer:
                 where="deadline_s",
                 remedy="say how many seconds a batch may take",
             )
+        if not isinstance(recipe, Recipe):
+            raise RefusedError(
+                f"{recipe!r:.60} is no recipe",
+                where="Scorer",
+                remedy="Recipe((Part(builtin('gsm8k')), Part(reward(function)))), or load_recipe(PATH)",
+            )
         self.recipe = recipe
         self.advantage = advantage
         self.deadline_s = deadline_s
@@ -375,6 +381,7 @@ class Pending:
         for one in self._scored:
             left.pop(one.group.ordinal, None)
         names = [group.rollouts[0].where for group in left.values()]
+        parts = ", ".join(self._scorer.recipe.names)
         still_s = self._clock.now() - self._scorer.turned_s
         held = (
             f"; its event loop has not turned for {still_s:.0f} s: an async function holds it up "
@@ -385,9 +392,11 @@ class Pending:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return RunStoppedError(
             f"{len(left)} of {len(self.groups)} groups are not scored {self._limit_s:g} s after they were "
-            f"submitted (deadline_s): {'; '.join(names[:_NAMED])}{more}{held}; what was recorded is kept"
-            "\n  next: find what is slow (steelyard price LEDGER), lower timeout_s or raise places; a larger "
-            "deadline_s must stay below the time after which the process group gives up"
+            f"submitted (deadline_s): {'; '.join(names[:_NAMED])}{more}{held}; each is asked for "
+            f"{parts}; what was recorded is kept"
+            "\n  next: make functions that wait async, for timeout_s cuts only those by the wall clock; "
+            "look at the record (steelyard price LEDGER); a larger deadline_s must stay below the time after "
+            "which the process group gives up"
         )
 
 

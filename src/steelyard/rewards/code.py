@@ -390,7 +390,7 @@ def _place(boundary: Boundary | str | None, *, cooperative: bool, deadline: str)
             "it runs code that a model wrote, and no boundary to run it in was given",
             where="reward tests",
             remedy='--boundary bubblewrap on the command line, settings = { boundary = "bubblewrap" } in a '
-            "recipe, builtin('tests', boundary='bubblewrap') in Python",
+            "recipe, builtin('tests', boundary='bubblewrap') or reward(..., boundary='bubblewrap') in Python",
         )
     if cooperative and find_spec("pytest") is None:
         raise RefusedError(

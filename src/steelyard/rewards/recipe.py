@@ -101,6 +101,21 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.parts:
             raise RefusedError("a recipe needs a reward", where="recipe", remedy="name one with --reward")
+        given: tuple[object, ...] = self.parts
+        strange = next((one for one in given if not isinstance(one, Part)), None)
+        if strange is not None:
+            raise RefusedError(
+                f"{strange!r:.60} is no part",
+                where="recipe",
+                remedy="Part(builtin('gsm8k')), or Part(reward(function)) of a function of yours",
+            )
+        bare = next((part.reward for part in self.parts if not hasattr(part.reward, "identity")), None)
+        if bare is not None:
+            raise RefusedError(
+                f"{bare!r:.60} is no reward",
+                where="recipe",
+                remedy="Part(reward(function)) of a function, Part(builtin('gsm8k')) of a name",
+            )
         name, times = Counter(part.reward.name for part in self.parts).most_common(1)[0]
         if times > 1:
             raise RefusedError(

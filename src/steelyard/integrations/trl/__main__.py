@@ -31,6 +31,8 @@ def main() -> int:
         gc.freeze()  # a trainer collects garbage when it starts, and would look through all of torch for it
         seen = probe.probe()
     probe.print_probe(console, seen)
+    console.print("A function that raises ends the run; one that returns 0 for its own failure is believed.")
+    console.print("Next: docs/trl.md, and steelyard.integrations.trl.lint(trainer) for a trainer of yours.")
     return 0 if seen.right else 1
 
 

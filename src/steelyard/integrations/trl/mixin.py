@@ -36,7 +36,6 @@ from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
 from steelyard.integrations.trl.rules import BY_TOKENS, of_environments
 from steelyard.integrations.trl.scoring import Begun, Scoring
 from steelyard.measure.which import EVALUATION
-from steelyard.outcome import Unscored
 from steelyard.recording import record_steps
 
 if TYPE_CHECKING:
@@ -190,8 +189,6 @@ class ScoringMixin(_Trainer):  # type: ignore[misc]  # whatever trainer it is pu
                 )
         self._void = void = with_groups(self._lost(rewards), self._group_size, self._scheme)
         rewards[void] = torch.nan  # of a sum that lacks a part, nothing may be left
-        if isinstance(begun, Begun):
-            _tell(begun, self._now, int(void.sum()))
         mode = "train" if self.model.training else "eval"
         self._metrics[mode]["steelyard/untrained"].append(float(void.float().mean()))
         return rewards
@@ -316,10 +313,11 @@ def _ours(functions: list[Any]) -> tuple[Scoring, int]:
     others = [one for one in functions if not isinstance(one, Scoring) and not of_environments(one)]
     if len(ours) != 1 or others:
         names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in functions)
+        several = "TRL would add up what several functions return, and take a missing part for 0"
         raise RefusedError(
-            f"TRL would add up what several functions return, and take a missing part for 0: {names}",
+            f"{several if len(functions) > 1 else 'it is not made by reward(...)'}: {names}",
             where="reward_funcs",
-            remedy="make one of them: reward_funcs=steelyard.integrations.trl.reward([...], weights=[...])",
+            remedy="reward_funcs=steelyard.integrations.trl.reward([...], weights=[...])",
         )
     return ours[0]
 
@@ -335,27 +333,8 @@ def _scheme(scale_rewards: Any) -> str:  # noqa: ANN401 - TRL's
     return scheme
 
 
-def _tell(begun: Begun, step: int | str, void: int) -> None:
-    causes = [
-        f"{total.boundary}: {total.cause}"
-        for one in begun.wait()
-        for total in one.totals
-        if isinstance(total, Unscored)
-    ]
-    if causes:
-        _log.warning(
-            "steelyard: step %s: %d of %d completions could not be judged; %d in all ranks train nothing "
-            "(a group needs enough votes); the first: %s",
-            step,
-            len(causes),
-            sum(len(one.totals) for one in begun.wait()),
-            void,
-            causes[0],
-        )
-
-
 class _Quiet(logging.Filter):
-    """TRL prints all columns of a row that was not scored, its solution, too; `_tell` says what failed."""
+    """TRL prints all columns of a row that was not scored, its solution, too; `reward` says what failed."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "All reward functions returned None" not in str(record.msg)  # "[RANK 0]" may stand before it

@@ -54,6 +54,8 @@ def recipe_of_asked(
             raise RefusedError(
                 f"{len(values)} {what} for {len(listed)} functions", where=what, remedy="give one for each"
             )
+    if not listed:
+        raise RefusedError("the list is empty", where="reward", remedy="give at least one function or name")
     lowest = floors or [None] * len(listed)
     made = [
         _as_reward(one, floor, before, places)
@@ -77,6 +79,12 @@ def _counted(asked: Sequence[Any]) -> Iterator[tuple[Any, int]]:
 
 def _as_reward(one: Any, floor: float | None, before: int, places: Mapping[str, Any] | None) -> Reward:  # noqa: ANN401
     """Make a reward of what stands in a list."""
+    if isinstance(one, str) and runs_code(one) and places is None:
+        raise RefusedError(
+            f"{one!r} runs code that a model wrote, and no boundary to run it in was given",
+            where="reward",
+            remedy="reward(..., boundary='bubblewrap')",
+        )
     named = find(one, **((places or {}) if runs_code(one) else {})) if isinstance(one, str) else one
     if all(hasattr(named, word) for word in ("identity", "how", "takes", "floor")):
         if floor is not None and floor != named.floor:

@@ -12,6 +12,7 @@ Only the columns that the recipe reads are taken along, unless a function of it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from steelyard.errors import RefusedError
@@ -92,9 +93,7 @@ class Rows:
         for first, last in _blocks(prompts, shared, group_size):
             group, start = self._groups, self._rollouts - first
             of_all = {name: values[first] for name, values in read.items()}
-            apart = per_row or not all(
-                _equal(one[first], one[row]) for one in shared for row in range(first, last)
-            )
+            apart = per_row or not all(_alike(values, first, last) for values in shared)
             rollouts = [
                 Rollout(
                     start + row,
@@ -179,18 +178,27 @@ def _blocks(
     rows = len(prompts)
     if size and rows % size == 0:
         starts = range(0, rows, size)
-        if all(prompts[start] == prompts[row] for start in starts for row in range(start + 1, start + size)):
+        if all(_alike(prompts, start, start + size) for start in starts):
             yield from ((start, start + size) for start in starts)
             return
     first = 0
-    for row in range(1, rows + 1):
-        same = row < rows and prompts[row] == prompts[row - 1]
-        if same and all(_equal(values[row], values[row - 1]) for values in others):
-            continue
-        yield first, row
-        first = row
+    for row, same in enumerate(zip(*map(_as_before, (prompts, *others)), strict=True), 1):
+        if not all(same):
+            yield first, row
+            first = row
+    if rows:
+        yield first, rows
 
 
-def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever a column holds
-    """Whether two values are the same: nan is itself."""
-    return bool(one is other or one == other or (one != one and other != other))  # noqa: PLR0124
+def _as_before(values: Sequence[Any]) -> list[bool]:
+    """Of each value but the first, whether it is the one before; nan is itself."""
+    return [
+        one is other or one == other or (one != one and other != other)  # noqa: PLR0124
+        for one, other in pairwise(values)
+    ]
+
+
+def _alike(values: Sequence[Any], first: int, last: int) -> bool:
+    """Whether a group has one value."""
+    one = values[first]
+    return all(other is one or other == one for other in values[first:last])

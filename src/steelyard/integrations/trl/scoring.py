@@ -33,7 +33,7 @@ from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.scorer import DEADLINE_S, Durability, Pending, Scorer
 from steelyard.integrations.trl.recipes import Asked, recipe_of_asked
 from steelyard.integrations.trl.rows import FROM_TRL, Rows
-from steelyard.integrations.trl.told import per_batch, per_row
+from steelyard.integrations.trl.told import failures, per_batch, per_row
 from steelyard.outcome import Scored, ScoredGroup, Unscored
 from steelyard.rewards import Recipe
 from steelyard.rollout import Text
@@ -314,6 +314,8 @@ class Scoring:
             scored = self.wait(batch)
         finally:
             self._begun = None
+        if (said := failures(scored)) is not None:
+            _log.warning("steelyard: %s: %s", scored[0].group.rollouts[0].where, said)
         if log_extra is not None:
             for word, values in per_row(scored, self.recipe, run=self._run).items():
                 log_extra(word, values)
@@ -369,11 +371,14 @@ def _numbers(scored: ScoredGroup, scheme: str, size: int | None) -> list[float |
     Of a part of a group that cannot be said; whoever knows the `size` of groups sees all parts.
     """
     totals = scored.totals
+    values = [total.value if type(total) is Scored else None for total in totals]
+    if None not in values:
+        return values
     failed = any(isinstance(total, Unscored) for total in totals) and len(totals) >= (size or 0)
     votes = sum(isinstance(total, Scored) for total in totals)
     if failed and (dead(totals) or votes < SCHEMES[scheme].minimum(len(totals))):
         return [None] * len(totals)
-    return [total.value if isinstance(total, Scored) else None for total in totals]
+    return values
 
 
 def _rank() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import nan
 from typing import Any, Final, NamedTuple
 
+from steelyard.blame import DOUBTS
 from steelyard.clock import Seconds
 from steelyard.files.foreign.read import CALL, CENSORED, CODE, ROW, SERVICE, VERDICT
 from steelyard.outcome import Abstained, Score, Scored, ScoredGroup, Unscored, Verdict
@@ -33,10 +34,11 @@ def per_row(scored: Sequence[ScoredGroup], recipe: Recipe, *, run: str) -> dict[
         Tells the rows of this process from those of others.
     """
     totals = [total for one in scored for total in one.totals]
-    clocks = [clock for one in scored for clock in _clocks(one)]
+    known: dict[int | None, _Clock] = {}  # one call judges many
+    clocks = [clock for one in scored for clock in _clocks(one, known)]
     columns: dict[str, list[Any]] = {
         VERDICT: [_WORDS[type(total)] for total in totals],
-        CODE: [_code(total) for total in totals],
+        CODE: [total.code if type(total) is Scored else _code(total) for total in totals],
         SERVICE: [clock.seconds for clock in clocks],
         CENSORED: [clock.cut for clock in clocks],
         CALL: [None if clock.call is None else f"{run}/{clock.call}" for clock in clocks],
@@ -65,6 +67,7 @@ def per_batch(scored: Sequence[ScoredGroup], recipe: Recipe, *, exposed_s: Secon
     told = {
         "steelyard/unscored": _share(isinstance(total, Unscored) for total in totals),
         "steelyard/abstained": _share(isinstance(total, Abstained) for total in totals),
+        "steelyard/reward_error": _share(type(total) is Scored and total.code in DOUBTS for total in totals),
         "steelyard/exposed_s": exposed_s,
         "steelyard/slowest_s": max((clock.service_s or 0.0 for clock in clocks), default=0.0),
         "steelyard/longest_queue_s": max((clock.queued_s or 0.0 for clock in clocks), default=0.0),
@@ -76,15 +79,25 @@ def per_batch(scored: Sequence[ScoredGroup], recipe: Recipe, *, exposed_s: Secon
     return told
 
 
+def failures(scored: Sequence[ScoredGroup]) -> str | None:
+    """How many completions could not be judged, and why the first could not; nothing, if all could."""
+    lost = [total for one in scored for total in one.totals if isinstance(total, Unscored)]
+    if not lost:
+        return None
+    count = sum(len(one.totals) for one in scored)
+    return (
+        f"{len(lost)} of {count} completions could not be judged and train nothing; the first: "
+        f"{lost[0].boundary}: {lost[0].cause}"
+    )
+
+
 def _share(which: Iterator[bool]) -> float:
     seen = list(which)
     return sum(seen) / len(seen) if seen else nan
 
 
 def _code(total: Verdict) -> str | None:
-    """Why it is not full marks, or what failed."""
-    if type(total) is Scored:
-        return total.code
+    """What failed, if something did."""
     return total.boundary if isinstance(total, Unscored) else None
 
 
@@ -96,12 +109,16 @@ class _Clock(NamedTuple):
     call: int | None = None
 
 
-def _clocks(one: ScoredGroup) -> list[_Clock]:
-    again = any(attempt.ordinal for attempt in one.attempts.values())
-    parts = [
-        [_repeated(one, score) if again else _single(one, score) for score in scores]
-        for scores in one.parts.values()
-    ]
+def _clocks(one: ScoredGroup, known: dict[int | None, _Clock]) -> list[_Clock]:
+    if any(attempt.ordinal for attempt in one.attempts.values()):
+        parts = [[_repeated(one, score) for score in scores] for scores in one.parts.values()]
+    else:
+        parts = []
+        for scores in one.parts.values():
+            known.update(
+                (score.attempt, _single(one, score)) for score in scores if score.attempt not in known
+            )
+            parts.append([known[score.attempt] for score in scores])
     if len(parts) == 1:
         return parts[0]
     return [
