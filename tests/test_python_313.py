@@ -92,7 +92,7 @@ def environment_313(python_313):
     if not made_from.exists() or made_from.read_text() != pyproject:
         run(python_313, "-m", "venv", "--clear", environment)
         run(python, "-m", "pip", "install", "-qq", "--upgrade", "pip>=25.1")
-        run(python, "-m", "pip", "install", "-qq", "--editable", ".", "--group", "dev")
+        run(python, "-m", "pip", "install", "-qq", "--editable", ".", "--group", "core")
         made_from.write_text(pyproject)
     return python
 
