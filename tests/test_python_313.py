@@ -3,6 +3,7 @@
 `.venv313` is kept between runs and made anew when pyproject.toml has changed.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -76,8 +77,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*command):
+    must = os.environ.get("STEELYARD_MUST_WORK", "").split(",")
+    kept = {"STEELYARD_MUST_WORK": ",".join(name for name in must if name not in {"torch", "trl"})}
     done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=ROOT,
+        env=os.environ | kept,  # the trainers are not installed there
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
