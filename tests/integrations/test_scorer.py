@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_every_scorer_begins_a_run_and_records_it(tmp_path: Path):
     for _ in range(2):
         with Scorer(RIGHT, ledger=tmp_path / "run.ledger", name="mine") as scorer:
             scorer.submit(groups_of(["#### 18", "no"]), step=7).result()
-    with sqlite3.connect(tmp_path / "run.ledger") as db:
+    with closing(sqlite3.connect(tmp_path / "run.ledger")) as db:
         assert db.execute("SELECT count(*) FROM runs").fetchone() == (2,)
         assert db.execute("SELECT count(*) FROM scores").fetchone() == (4,)
         assert db.execute("SELECT DISTINCT step FROM steps").fetchall() == [("7",)]
@@ -193,7 +194,7 @@ def test_a_program_that_ends_without_closing_leaves_nothing_behind(tmp_path: Pat
     )
     assert done.stdout == "[1.0]\n", done.stderr
     assert ("mine" in done.stderr) == ("mine" in ending)
-    with sqlite3.connect(ledger) as db:  # and conftest looks for processes
+    with closing(sqlite3.connect(ledger)) as db:  # and conftest looks for processes
         assert db.execute("SELECT count(*) FROM scores").fetchone() == (1,)
 
 

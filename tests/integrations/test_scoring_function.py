@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import sqlite3
+from contextlib import closing
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_it_travels_pickled_and_begins_where_it_arrives(tmp_path: Path):
     with pickle.loads(pickle.dumps(scoring)) as copy:  # noqa: S301 - ours
         assert copy.__name__ == "mine"
         assert called(copy, ["#### 18"], answer=["18"])[0] == [1.2]
-    with sqlite3.connect(tmp_path / "run.ledger") as db:
+    with closing(sqlite3.connect(tmp_path / "run.ledger")) as db:
         assert db.execute("SELECT count(*) FROM scores").fetchone() == (2,)
 
 
