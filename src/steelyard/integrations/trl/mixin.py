@@ -33,7 +33,7 @@ from steelyard.advantages import SCHEMES
 from steelyard.errors import RefusedError, RunStoppedError, describe
 from steelyard.integrations.trl.laundering import lint
 from steelyard.integrations.trl.phases import GENERATION, REWARD, Phases
-from steelyard.integrations.trl.rules import BY_TOKENS, of_environments
+from steelyard.integrations.trl.rules import BY_TOKENS, SCHEME, of_environments
 from steelyard.integrations.trl.scoring import Begun, Scoring
 from steelyard.measure.which import EVALUATION
 from steelyard.recording import record_steps
@@ -45,9 +45,6 @@ else:
 
 UNSCORED: Final = "steelyard_unscored"
 """Among a batch's tensors: which rows train nothing, shape `(B,)`."""
-
-SCHEME: Final = {"group": "grpo", "batch": "batch", "none": "dr_grpo"}
-"""What TRL's `scale_rewards` is called here: it says how many votes a group needs."""
 
 _log = logging.getLogger("steelyard")
 _TELLER: Final = logging.getLogger("trl.trainer.grpo_trainer")

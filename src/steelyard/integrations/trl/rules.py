@@ -48,6 +48,9 @@ OWN_ARITHMETIC: Final = {
 }
 """Experimental trainers with advantages of their own: their name, without `Trainer` or `Config`."""
 
+SCHEME: Final = {"group": "grpo", "batch": "batch", "none": "dr_grpo"}
+"""What TRL's `scale_rewards` is called here: it says how many votes a group needs."""
+
 BY_TOKENS: Final = ("cispo", "dapo", "vespo")  # losses whose denominator is the batch's tokens
 _VERIFIERS: Final = {"accuracy_reward", "reasoning_accuracy_reward", "cosine_scaled_reward"}
 _ONE: Final = "reward_funcs=steelyard.integrations.trl.reward([...], weights=[...])"
@@ -114,7 +117,7 @@ class Seen:
     def scheme(self) -> str:
         """What is made of the rewards, by its name in `SCHEMES`."""
         scaled = self.arg("scale_rewards", "none")
-        return {"group": "grpo", "batch": "batch", True: "grpo"}.get(scaled, "dr_grpo")
+        return SCHEME["group"] if scaled is True else SCHEME.get(scaled, SCHEME["none"])
 
 
 def of_environments(function: Any) -> bool:  # noqa: ANN401
