@@ -1,0 +1,219 @@
+"""What is to run: a model, a batch, a trainer and an engine, on so many GPUs.
+
+The words are those of the trainers; `trl_settings` and `verl_settings` read theirs.
+Every field has the value that a user who says nothing gets from TRL's GRPOTrainer, unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from steelyard.errors import RefusedError
+from steelyard.memory.shapes import ModelShape
+
+Precision = Literal["bf16", "autocast", "sharded", "master"]
+"""How the trainer keeps what it trains.
+
+`bf16`: weights, gradients and optimizer all in bf16. `autocast`: all in fp32, and matrices are cast as
+they are used (`torch.autocast`). `sharded`: all in fp32, and a layer's bf16 copy is gathered while it is
+used (FSDP's mixed precision). `master`: bf16 weights to compute with, and an fp32 copy beside them
+(DeepSpeed, Megatron).
+"""
+Optimizer = Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "adafactor", "muon", "sgd"]
+StepKernel = Literal["fused", "foreach", "single"]
+Checkpointing = Literal["none", "recompute", "offload"]
+AttentionKernel = Literal["flash", "sdpa", "eager"]
+Head = Literal["naive", "selective", "chunked", "fused"]
+Sharding = Literal["none", "zero1", "zero2", "zero3"]
+EngineMode = Literal["colocate", "server", "none"]
+Task = Literal["grpo", "sft", "inference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Adapters.
+
+    Attributes
+    ----------
+    rank
+        Of each pair of matrices.
+    targets
+        Names of the matrices that get a pair; None: every linear layer but the head.
+    sets
+        Adapters that are resident at a time.
+    quantized
+        The base lies in 4 bits (QLoRA).
+    """
+
+    rank: int = 16
+    targets: tuple[str, ...] | None = None
+    sets: int = 1
+    quantized: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What generates: vLLM, or nothing beside the trainer's own model.
+
+    Attributes
+    ----------
+    mode
+        `colocate`: on the trainer's GPUs; `server`: on others; `none`: the trainer's model generates.
+    utilization
+        Share of a card that vLLM may take (`gpu_memory_utilization`).
+    sleep
+        0: stays awake while the trainer works; 1: weights go to the host, the cache goes; 2: both go.
+    tensor_parallel
+        GPUs that share one copy of the engine's weights.
+    sequences
+        Most sequences that it decodes at once (`max_num_seqs`).
+    graphs
+        CUDA graphs are recorded (not `enforce_eager`).
+    weight_bytes, cache_bytes
+        Bytes of one weight and of one cached value: 2 for bf16, 1 for fp8.
+    bucket_bytes
+        What weights are pushed through: the most bytes on their way at once. None: one tensor after
+        another, so that the largest counts.
+    """
+
+    mode: EngineMode = "colocate"
+    utilization: float = 0.3
+    sleep: Literal[0, 1, 2] = 0
+    tensor_parallel: int = 1
+    sequences: int = 256
+    graphs: bool = True
+    weight_bytes: float = 2.0
+    cache_bytes: float = 2.0
+    bucket_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run that is to fit.
+
+    Attributes
+    ----------
+    model
+        Its shape.
+    task
+        `grpo`; `sft` has no engine and trains on whole sequences; `inference` is a forward pass.
+    prompt, completion
+        Tokens, at most.
+    micro_batch
+        Completions in one forward and backward pass of one GPU.
+    generations
+        Completions of one prompt.
+    prompts
+        Prompts of one step, over all GPUs.
+    precision, optimizer, lora, checkpointing, attention
+        As their types say.
+    offload_optimizer, offload_weights
+        The optimizer's states, or weights and gradients too, lie on the host.
+    step_kernel
+        How the optimizer goes over its tensors: `fused` makes no temporaries; `foreach` a copy of all;
+        `single`, one after the other, two of the largest.
+    fused_kernels
+        Norms and the gated activation keep what they are given, and no copies (Liger).
+    head
+        How log-probabilities are made of hidden states: `naive` keeps whole logits in fp32; `selective`
+        gathers before it casts; `chunked` and `fused` never hold all.
+    chunk
+        Tokens of one chunk of the head.
+    reference
+        A second model is resident (beta above 0, no LoRA).
+    gpus
+        Trainer's GPUs.
+    sharding
+        What they share: `none` is DDP; `zero1` optimizer states, `zero2` gradients too, `zero3` weights
+        too (FSDP).
+    tensor_parallel
+        Trainer's GPUs that share one copy of each matrix.
+    engine
+        What generates.
+    expandable_segments
+        PYTORCH_CUDA_ALLOC_CONF has it.
+    """
+
+    model: ModelShape
+    task: Task = "grpo"
+    prompt: int = 512
+    completion: int = 1024
+    micro_batch: int = 8
+    generations: int = 8
+    prompts: int = 8
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adamw"
+    step_kernel: StepKernel = "fused"
+    lora: Lora | None = None
+    checkpointing: Checkpointing = "recompute"
+    attention: AttentionKernel = "sdpa"
+    fused_kernels: bool = False
+    head: Head = "selective"
+    chunk: int = 256
+    reference: bool = False
+    gpus: int = 1
+    sharding: Sharding = "none"
+    tensor_parallel: int = 1
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+    expandable_segments: bool = False
+    engine: Engine | None = Engine()
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise RefusedError(
+                    f"{name} = {value!r} is below {least}", where="plan", remedy=f"give {least} or more"
+                )
+        for name, kind in _CHOICES.items():
+            if getattr(self, name) not in get_args(kind):
+                raise RefusedError(
+                    f"{name} = {getattr(self, name)!r} is none of {', '.join(get_args(kind))}",
+                    where="plan",
+                    remedy="choose one of them",
+                )
+        if self.gpus % self.tensor_parallel:
+            raise RefusedError(
+                f"{self.gpus} GPUs cannot be shared out by {self.tensor_parallel}",
+                where="plan",
+                remedy="make gpus a multiple of tensor_parallel",
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Of one sequence, at most."""
+        return self.prompt + self.completion
+
+    @property
+    def completions(self) -> int:
+        """Of one step, over all GPUs."""
+        return self.prompts * self.generations
+
+    @property
+    def shards(self) -> int:
+        """Data-parallel ranks, which may share states."""
+        return self.gpus // self.tensor_parallel
+
+
+_LEAST = {
+    "prompt": 0,
+    "completion": 0,
+    "micro_batch": 1,
+    "generations": 1,
+    "prompts": 1,
+    "chunk": 1,
+    "gpus": 1,
+    "tensor_parallel": 1,
+}
+_CHOICES = {
+    "task": Task,
+    "precision": Precision,
+    "optimizer": Optimizer,
+    "step_kernel": StepKernel,
+    "checkpointing": Checkpointing,
+    "attention": AttentionKernel,
+    "head": Head,
+    "sharding": Sharding,
+}

@@ -1,0 +1,181 @@
+"""What an estimate is: residents, phases, a peak with a band, and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from steelyard.memory.plan import Plan
+
+GIB = 1024.0**3
+
+Confidence = Literal["high", "medium", "low"]
+Verdict = Literal["fits", "tight", "does not fit"]
+PhaseName = Literal["generation", "training", "sync"]
+Owner = Literal["trainer", "engine", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """Something that lies on one GPU during a phase.
+
+    Attributes
+    ----------
+    name
+        `weights`, `gradients`, `KV cache`, ...
+    owner
+        Whose it is: the trainer's, the engine's, or the device's (context, fragmentation).
+    bytes
+        On the fullest GPU.
+    formula
+        How it was reckoned, with the numbers in it: `2 B x 596,049,920 weights / 8 GPUs`.
+    source
+        Where the formula is from: a paper, a file of a library, a measurement with its document.
+    """
+
+    name: str
+    owner: Owner
+    bytes: float
+    formula: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of a step, at its worst moment.
+
+    Attributes
+    ----------
+    name
+        `generation`, `training` or `sync`.
+    moment
+        When in it the peak is: `backward of the head`, `optimizer step`, ...
+    residents
+        All that lies there then, largest first.
+    """
+
+    name: PhaseName
+    moment: str
+    residents: tuple[Resident, ...]
+
+    @property
+    def bytes(self) -> float:
+        """Of the whole device: what the card must have."""
+        return sum(resident.bytes for resident in self.residents)
+
+    @property
+    def allocated(self) -> float:
+        """What `torch.cuda.max_memory_allocated` of the trainer's process would say: live tensors."""
+        return sum(r.bytes for r in self.residents if r.owner == "trainer" and r.name not in NOT_ALLOCATED)
+
+    @property
+    def reserved(self) -> float:
+        """What `torch.cuda.max_memory_reserved` of the trainer's process would say: tensors and holes."""
+        return sum(r.bytes for r in self.residents if r.owner == "trainer")
+
+
+NOT_ALLOCATED = ("fragmentation",)
+"""Residents of the trainer that are no tensors: holes in the allocator's segments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The memory of a plan.
+
+    Attributes
+    ----------
+    plan
+        What was asked.
+    phases
+        In the order of a step.
+    band
+        Share by which the peak may be off, up or down: 0.1 is 10 %.
+    confidence
+        How much was measured of models like this one: `high`, `medium`, `low`.
+    why
+        The reason of that confidence, in a sentence.
+    """
+
+    plan: Plan
+    phases: tuple[Phase, ...]
+    band: float
+    confidence: Confidence
+    why: str
+
+    @property
+    def peak(self) -> Phase:
+        """The worst phase."""
+        return max(self.phases, key=lambda phase: phase.bytes)
+
+    @property
+    def low(self) -> float:
+        """Bytes of the peak, if it is off downwards."""
+        return self.peak.bytes * (1 - self.band)
+
+    @property
+    def high(self) -> float:
+        """Bytes of the peak, if it is off upwards."""
+        return self.peak.bytes * (1 + self.band)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A GPU, or what serves as one.
+
+    Attributes
+    ----------
+    name
+        As vendors call it: `H100 80GB`.
+    bytes
+        Memory that a program can have, which is less than the label says.
+    bandwidth, sustained
+        Bytes per second: on paper, and what a long read reaches.
+    flops
+        Dense bf16 operations per second, on paper; None where no public figure exists.
+    unified
+        Memory is shared with the host (DGX Spark, Apple): what lies "on the host" lies here, too.
+    source
+        Where the figures are from.
+    """
+
+    name: str
+    bytes: float
+    bandwidth: float
+    sustained: float
+    flops: float | None
+    unified: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """A change of the plan, what it buys at the peak, and what it costs.
+
+    `saves` may be 0 or less where the peak moves elsewhere; `cost` is a sentence; `plan` is the changed plan.
+    """
+
+    name: str
+    option: str
+    saves: float
+    cost: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """How far the plan can be taken on this card: None where nothing fits, else the largest that fits."""
+
+    micro_batch: int | None
+    context: int | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """An estimate against a card."""
+
+    estimate: Estimate
+    card: Card
+    verdict: Verdict
+    levers: tuple[Lever, ...]
+    largest: Largest
