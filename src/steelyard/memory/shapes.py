@@ -78,8 +78,7 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """`count` equal layers: their matrices, and `vectors`, the parameters that are none (norms, biases,
-    sinks).
+    """`count` equal layers: their matrices, and `vectors`, the parameters that are in none (norms, sinks).
 
     `norms` is how many norms of the hidden width one has: 2, or 4 where blocks are normalised on both sides.
     """
