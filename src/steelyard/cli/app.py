@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from steelyard import __version__
+from steelyard.cli.fit import fit
 from steelyard.cli.price import price
 from steelyard.errors import RefusedError
 
@@ -306,6 +307,7 @@ def check(
 
 
 app.command()(price)
+app.command()(fit)
 
 
 @app.command()

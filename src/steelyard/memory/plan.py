@@ -25,7 +25,12 @@ StepKernel = Literal["fused", "foreach", "single"]
 Checkpointing = Literal["none", "recompute", "offload"]
 AttentionKernel = Literal["flash", "sdpa", "eager"]
 Head = Literal["naive", "selective", "chunked", "fused"]
+HeadTokens = Literal["completion", "all"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
+Offload = Literal["none", "idle", "host"]
+"""Where something lies that is not in use: `none`: on the GPU; `idle`: on the host while the engine
+generates, and on the GPU while the trainer works (verl); `host`: always on the host, and a layer at a time
+on the GPU (FSDP's CPUOffload, DeepSpeed's offload)."""
 EngineMode = Literal["colocate", "server", "none"]
 Task = Literal["grpo", "sft", "inference"]
 
@@ -86,6 +91,9 @@ class Engine:
     weight_bytes: float = 2.0
     cache_bytes: float = 2.0
     bucket_bytes: float | None = None
+    context: int | None = None
+    batched_tokens: int = 8192
+    own_process: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +110,17 @@ class Plan:
         Tokens, at most.
     micro_batch
         Completions in one forward and backward pass of one GPU.
+    micro_tokens
+        Tokens in one such pass where sequences are packed (verl's `ppo_max_token_len_per_gpu`): at most so
+        many, whatever `micro_batch` says. None: `micro_batch` sequences of full length.
     generations
         Completions of one prompt.
     prompts
         Prompts of one step, over all GPUs.
     precision, optimizer, lora, checkpointing, attention
         As their types say.
-    offload_optimizer, offload_weights
-        The optimizer's states, or weights and gradients too, lie on the host.
+    offload_optimizer, offload_weights, offload_reference
+        Where the optimizer's states, the weights and gradients, and the reference model lie.
     step_kernel
         How the optimizer goes over its tensors: `fused` makes no temporaries; `foreach` a copy of all;
         `single`, one after the other, two of the largest.
@@ -119,7 +130,9 @@ class Plan:
         How log-probabilities are made of hidden states: `naive` keeps whole logits in fp32; `selective`
         gathers before it casts; `chunked` and `fused` never hold all.
     chunk
-        Tokens of one chunk of the head.
+        Tokens of one chunk of a chunked head.
+    head_tokens
+        Which tokens get logits: those of the completion, or all.
     reference
         A second model is resident (beta above 0, no LoRA).
     gpus
@@ -127,8 +140,8 @@ class Plan:
     sharding
         What they share: `none` is DDP; `zero1` optimizer states, `zero2` gradients too, `zero3` weights
         too (FSDP).
-    tensor_parallel
-        Trainer's GPUs that share one copy of each matrix.
+    tensor_parallel, sequence_parallel
+        Trainer's GPUs that share one copy of each matrix, or one sequence (Ulysses, context parallel).
     engine
         What generates.
     expandable_segments
@@ -140,6 +153,7 @@ class Plan:
     prompt: int = 512
     completion: int = 1024
     micro_batch: int = 8
+    micro_tokens: int | None = None
     generations: int = 8
     prompts: int = 8
     precision: Precision = "bf16"
@@ -151,12 +165,15 @@ class Plan:
     fused_kernels: bool = False
     head: Head = "selective"
     chunk: int = 256
+    head_tokens: HeadTokens = "all"
     reference: bool = False
     gpus: int = 1
     sharding: Sharding = "none"
     tensor_parallel: int = 1
-    offload_optimizer: bool = False
-    offload_weights: bool = False
+    sequence_parallel: int = 1
+    offload_optimizer: Offload = "none"
+    offload_weights: Offload = "none"
+    offload_reference: Offload = "none"
     expandable_segments: bool = False
     engine: Engine | None = Engine()
 
@@ -174,11 +191,11 @@ class Plan:
                     where="plan",
                     remedy="choose one of them",
                 )
-        if self.gpus % self.tensor_parallel:
+        if self.gpus % (self.tensor_parallel * self.sequence_parallel):
             raise RefusedError(
-                f"{self.gpus} GPUs cannot be shared out by {self.tensor_parallel}",
+                f"{self.gpus} GPUs cannot be shared out by {self.tensor_parallel} x {self.sequence_parallel}",
                 where="plan",
-                remedy="make gpus a multiple of tensor_parallel",
+                remedy="make gpus a multiple of tensor_parallel x sequence_parallel",
             )
 
     @property
@@ -192,8 +209,23 @@ class Plan:
         return self.prompts * self.generations
 
     @property
+    def step_tokens(self) -> int:
+        """Tokens that one GPU has in one forward and backward pass."""
+        packed = self.micro_batch * self.tokens
+        if self.micro_tokens is not None:
+            packed = min(packed, self.micro_tokens)
+        return -(-packed // self.sequence_parallel)
+
+    @property
+    def logit_tokens(self) -> int:
+        """Of those, the ones that get logits."""
+        if self.head_tokens == "all" or not self.tokens:
+            return self.step_tokens
+        return -(-self.step_tokens * self.completion // self.tokens)
+
+    @property
     def shards(self) -> int:
-        """Data-parallel ranks, which may share states."""
+        """GPUs that hold the same part of each matrix, and may share states."""
         return self.gpus // self.tensor_parallel
 
 
@@ -206,6 +238,7 @@ _LEAST = {
     "chunk": 1,
     "gpus": 1,
     "tensor_parallel": 1,
+    "sequence_parallel": 1,
 }
 _CHOICES = {
     "task": Task,
@@ -215,5 +248,9 @@ _CHOICES = {
     "checkpointing": Checkpointing,
     "attention": AttentionKernel,
     "head": Head,
+    "head_tokens": HeadTokens,
     "sharding": Sharding,
+    "offload_optimizer": Offload,
+    "offload_weights": Offload,
+    "offload_reference": Offload,
 }

@@ -8,6 +8,7 @@ tied head once, buffers (rotary tables) not at all.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,8 @@ class Mlp:
 class Layer:
     """`count` equal layers: their matrices, and `vectors`, the parameters that are in none (norms, sinks).
 
-    `norms` is how many norms of the hidden width one has: 2, or 4 where blocks are normalised on both sides.
+    `norms` is how many norms of the hidden width one has: 2, or 4 where blocks are normalised on both sides; `norm`
+    which: RMSNorm, LayerNorm, or Gemma's RMSNorm, which multiplies by its weight in fp32.
     """
 
     count: int
@@ -89,6 +91,7 @@ class Layer:
     linears: tuple[Linear, ...]
     vectors: int
     norms: int = 2
+    norm: Literal["rms", "rms_fp32", "layer"] = "rms"
 
     @property
     def parameters(self) -> int:
@@ -116,6 +119,8 @@ class ModelShape:
         Parameters outside of the layers that are neither embedding nor head: the last norm, a head's bias.
     positions
         Longest context that it was made for, in tokens.
+    left_out
+        What its checkpoint has and this has not, in sentences: a vision tower, scales of quantized weights.
     """
 
     name: str
@@ -126,6 +131,7 @@ class ModelShape:
     tied: bool
     vectors: int
     positions: int | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:

@@ -1,0 +1,49 @@
+"""How far the planner is from measured peaks: `python bench/memory.py [POINTS.csv ...]`.
+
+Each file has the columns of `steelyard.memory.points`; `steelyard fit --verify --points FILE` writes such files.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from statistics import fmean, median
+
+from steelyard.memory import cards
+from steelyard.memory.catalogue import shape_of
+from steelyard.memory.points import predicted, read_point
+
+SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "memory" / "points.csv"
+
+
+def main() -> None:
+    paths = [Path(word) for word in sys.argv[1:]] or [SHARED]
+    if not paths[0].is_file():
+        print(f"no file {paths[0]}: name one")
+        return
+    card = cards.card("H100 80GB")  # no engine runs in these, so that the card does not matter
+    points = []
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            for number, row in enumerate(csv.DictReader(file), 2):
+                points.append(read_point(row, shape_of, place=f"{path.name}:{number}"))
+    for kind in ("max_memory_reserved", "max_memory_allocated"):
+        chosen = [point for point in points if point.kind == kind]
+        if not chosen:
+            continue
+        print(f"\n{kind}, GiB\n\n| run | measured | estimate | off |\n|---|---|---|---|")
+        errors = []
+        for point in chosen:
+            said = predicted(point, card)
+            errors.append(said / point.measured - 1)
+            print(f"| {point.said} | {point.measured / 2**30:.2f} | {said / 2**30:.2f} | {errors[-1]:+.1%} |")
+        size = [abs(error) for error in errors]
+        print(
+            f"\n{len(size)} rows: mean {fmean(size):.1%}, median {median(size):.1%}, worst {max(size):.1%}, "
+            f"bias {fmean(errors):+.1%}, over 10 %: {sum(error > 0.1 for error in size)}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""`steelyard fit`: whether a run's memory fits a card, and what to change.
+
+Exits with 1 if it does not fit, or a lint says that it will not run (of several cards: on none), so that
+`steelyard fit ... && accelerate launch ...` starts what can start; with 0 if it fits, or is tight.
+
+`--json` is one document with these keys: `model` (`name`, `parameters`, `active`), `plan` (every field of
+`steelyard.memory.plan.Plan`, without the shape), `notes` (how a settings file was read), and `fits`, one for
+each card: `card`, `verdict`, `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `band`, `confidence`, `why`,
+`phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, `residents` with `name`, `owner`, `bytes`,
+`formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`), `largest` (`micro_batch`, `context`,
+`model`), `lints` (`code`, `what`, `why`, `remedy`, `severity`), `decode` and `step` (both of
+`steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`). Bytes are bytes, and null is not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from steelyard.cli.fit_options import FitOptions, with_options
+from steelyard.errors import RefusedError
+
+if TYPE_CHECKING:
+    from steelyard.memory.settings import Read
+    from steelyard.memory.values import Card
+    from steelyard.report.memory_words import FitReport
+
+
+@with_options
+def fit(given: FitOptions) -> None:
+    """Say whether a GRPO run's memory fits a card, where the peak is, and what to change first.
+
+    Nothing is downloaded, and no GPU is needed: steelyard fit --model Qwen3-8B --card "H100 80GB" --gpus 1
+
+    Exits with 1 if it does not fit, or will not run.
+    """
+    from steelyard.cli.fit_answer import answered
+    from steelyard.cli.outputs import refuse_page
+
+    if given.cards or given.models:
+        _list(given)
+        return
+    if given.report is not None:
+        refuse_page(given.report, [given.file] if given.file else [])
+    read = _plan(given)
+    answers = [answered(read, card, given) for card in _cards(given)]
+    reports = [one.report for one in answers]
+    if given.report is not None:
+        from steelyard.report.memory_page import write_memory_page
+
+        write_memory_page(given.report, reports)
+    if given.as_json:
+        from steelyard.cli.fit_json import as_document
+
+        typer.echo(as_document(answers))
+    else:
+        _print(reports, given)
+    raise typer.Exit(0 if any(one.runs for one in answers) else 1)
+
+
+def _plan(given: FitOptions) -> Read:
+    """What is to run."""
+    from steelyard.cli.fit_model import found_model
+    from steelyard.cli.fit_plan import changed
+    from steelyard.cli.fit_settings import read_settings
+    from steelyard.memory.plan import Plan
+    from steelyard.memory.settings import Read
+
+    if given.file is not None or given.changes:
+        read = read_settings(given)
+        return Read(changed(read.plan, given), read.notes)
+    if given.model is None:
+        raise RefusedError(
+            "no model is named",
+            where="steelyard fit",
+            remedy='as in --model Qwen3-8B --card "H100 80GB"; --models lists what is known by name',
+        )
+    return Read(changed(Plan(model=found_model(given.model)), given), ())
+
+
+def _cards(given: FitOptions) -> list[Card]:
+    """The cards that were named, and the one that was described."""
+    from steelyard.memory.cards import card, plain
+    from steelyard.memory.values import GIB
+
+    found = [card(name) for name in given.card or ()]
+    if given.card_gib is not None:
+        bandwidth, flops = given.card_bandwidth, given.card_tflops
+        found.append(
+            plain(
+                given.card_gib * GIB,
+                bandwidth=None if bandwidth is None else bandwidth * 1e9,
+                flops=None if flops is None else flops * 1e12,
+            )
+        )
+    elif given.card_bandwidth is not None or given.card_tflops is not None:
+        raise RefusedError(
+            "it describes a card, whose memory was not said",
+            where="steelyard fit",
+            remedy="say --card-gib, too",
+        )
+    if not found:
+        raise RefusedError(
+            "no card is named",
+            where="steelyard fit",
+            remedy='say --card, as in --card "H100 80GB"; --cards lists them',
+        )
+    return found
+
+
+def _print(reports: list[FitReport], given: FitOptions) -> None:
+    from steelyard.cli.words import console, plain
+    from steelyard.report.memory_terminal import print_comparison, print_fit
+
+    words = console()
+    if len(reports) == 1:
+        print_fit(words, reports[0])
+    else:
+        print_comparison(words, reports)
+    if given.report is not None:
+        words.print(f"\nreport: [bold]{plain(str(given.report))}[/]")
+
+
+def _list(given: FitOptions) -> None:
+    """Say which cards and models are known by name."""
+    from steelyard.cli import fit_lists
+
+    if given.as_json:
+        from steelyard.cli.fit_json import as_json
+
+        told = {"cards": fit_lists.cards} if given.cards else {}
+        told |= {"models": fit_lists.models} if given.models else {}
+        typer.echo(as_json({name: listed() for name, listed in told.items()}))
+        return
+    if given.cards:
+        fit_lists.print_cards(fit_lists.cards())
+    if given.models:
+        fit_lists.print_models(fit_lists.models())

@@ -1,0 +1,81 @@
+"""What `steelyard fit` answers of a plan on a card: whether it fits, what to beware of, how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from steelyard.cli.fit_options import FitOptions
+
+if TYPE_CHECKING:
+    from steelyard.memory.settings import Read
+    from steelyard.memory.values import Card
+    from steelyard.report.memory_words import FitReport
+
+
+class Answer(NamedTuple):
+    """A report, and the values of it that JSON has by name.
+
+    Parameters
+    ----------
+    report
+        What is printed and drawn.
+    decode, step
+        Of `steelyard.cli.fit_speed.Speed`.
+    verified
+        What a real allocation said.
+    """
+
+    report: FitReport
+    decode: list[dict[str, Any]]
+    step: dict[str, Any] | None
+    verified: dict[str, Any] | None
+
+    @property
+    def runs(self) -> bool:
+        """It fits, if tightly, and nothing stops it."""
+        stopped = any(one.severity == "stop" for one in self.report.lints)
+        return self.report.fit.verdict != "does not fit" and not stopped
+
+
+def answered(read: Read, card: Card, given: FitOptions) -> Answer:
+    """All that is to be said of a plan on a card.
+
+    Parameters
+    ----------
+    read
+        The plan, and how it was read.
+    card
+        Where it is to run.
+    given
+        The options.
+
+    Raises
+    ------
+    RefusedError
+        The plan cannot be reckoned.
+    """
+    from steelyard.cli.fit_speed import speed_of
+    from steelyard.memory import fit
+    from steelyard.memory.lints import lints
+    from steelyard.report.memory_words import FitReport
+
+    found = fit.fit(read.plan, card)
+    speed = speed_of(read.plan, card, given)
+    return Answer(
+        FitReport(
+            fit=found,
+            lints=lints(read.plan, card=card, estimate=found.estimate, allocator=_allocator()),
+            speed=speed.sections,
+            notes=read.notes,
+        ),
+        decode=speed.decode,
+        step=speed.step,
+        verified=None,
+    )
+
+
+def _allocator() -> str | None:
+    """What this environment says to torch's allocator; newer releases have the second name."""
+    import os
+
+    return os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF")

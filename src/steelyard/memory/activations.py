@@ -1,0 +1,191 @@
+"""What a layer keeps of its tokens until its backward pass, and what that pass makes on the way.
+
+Counted operator by operator, as autograd keeps it; `steelyard fit --verify` counts the same of the real model.
+Bytes of one token, for h hidden, H and K heads of queries and keys, widths d of a key and e of a value, F of the MLP:
+
+| part | keeps |
+|---|---|
+| RMSNorm | its input in fp32, 4h; where its weight is trained, the normalised input: 2h, or 4h in fp32 |
+| linear | its input, 2 x inputs, where it is trained or has an adapter: shared by matrices that read the same |
+| attention, `flash` | queries, keys, values, output, 2(Hd + Kd + Ke + He), and 4H of log-sums |
+| attention, `sdpa` | the same with keys and values repeated for every query head, and its output copied |
+| attention, `eager` | queries, repeated keys and values, and scores: 6 bytes for each head and token that is seen |
+| gated MLP | gate, its activation, up, 2F each; their product, 2F, as the input of the last matrix |
+
+`torch.autocast` keeps a cast of its own for every matrix that reads fp32, and adapters in fp32 over bf16 weights
+one in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steelyard.memory.plan import Plan
+from steelyard.memory.shapes import Layer, Linear
+from steelyard.memory.states import adapted
+from steelyard.memory.values import Resident
+
+COUNTED = "counted by operator: docs/memory.md, Activations; `steelyard fit --verify` counts the real model"
+CHECKPOINTING = "Chen et al. 2016, arXiv:1604.06174: the input of each layer; one layer at a time anew"
+
+_MLP = frozenset({"gate_proj", "up_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h", "w1", "w3", "gate"})
+_LAST = frozenset({"down_proj", "fc2", "dense_4h_to_h", "w2"})
+_OUT = frozenset({"o_proj", "out_proj", "dense", "wo"})
+"""Names of matrices by what they read: the second norm, the MLP's product, the attention's output. The rest
+reads the first norm, or, where it is narrower, a latent vector of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Bytes of one layer and pass: until its backward, above that within it, and the same of a mere forward."""
+
+    kept: float
+    backward: float
+    forward: float
+
+
+def of_layer(plan: Plan, layer: Layer) -> Kept:
+    """What one of these layers keeps of the tokens of one pass."""
+    tokens, shape = plan.step_tokens, plan.model
+    hidden, residual = shape.hidden, _residual(plan)
+    attention, scores = _attention(plan, layer)
+    mlp, turn = _mlp(plan, layer)
+    norms = layer.norms * _norm(plan, layer, hidden)
+    reads = _reads(plan, layer)
+    kept = norms + attention + mlp + reads
+    # The last matrix, then the product, come first: gradients of the product and of both its factors live while
+    # the product itself is gone. Attention's turn comes when the MLP's share has been freed.
+    above = residual * hidden + max(turn, scores - mlp)
+    forward = 2 * residual * hidden + max(3 * _width(plan, layer), _inference(plan, layer))
+    return Kept(kept=kept * tokens, backward=above * tokens, forward=forward * tokens)
+
+
+def inputs(plan: Plan) -> float:
+    """Bytes of the inputs of all layers, which checkpointing keeps."""
+    return float(_residual(plan) * plan.model.hidden * plan.model.depth * plan.step_tokens)
+
+
+def ends(plan: Plan) -> float:
+    """Bytes that the last norm keeps, and the head of its input."""
+    layer, hidden = plan.model.layers[-1], plan.model.hidden
+    trained = plan.lora is None
+    return float((_norm(plan, layer, hidden) + (2 * hidden if trained else 0)) * plan.step_tokens)
+
+
+def casts(plan: Plan, *, layer: Layer | None = None) -> float:
+    """Bytes of the bf16 copies that autocast makes of fp32 matrices: of all, or of one layer."""
+    if plan.precision != "autocast" or (plan.lora is not None and plan.lora.quantized):
+        return 0.0
+    if layer is not None:
+        return 2.0 * sum(linear.parameters for linear in layer.linears) / plan.tensor_parallel
+    return head_cast(plan) + sum(one.count * casts(plan, layer=one) for one in plan.model.layers)
+
+
+def head_cast(plan: Plan) -> float:
+    """Of those, the head's."""
+    return 2.0 * plan.model.embedding / plan.tensor_parallel if plan.precision == "autocast" else 0.0
+
+
+def resident(name: str, size: float, formula: str, source: str = COUNTED) -> Resident:
+    """A resident of the trainer."""
+    return Resident(name=name, owner="trainer", bytes=size, formula=formula, source=source)
+
+
+def _residual(plan: Plan) -> int:
+    """Bytes of a value of the residual stream: autocast leaves it in fp32."""
+    return 4 if plan.precision == "autocast" else 2
+
+
+def _norm(plan: Plan, layer: Layer, width: float) -> float:
+    """What a norm of this width keeps of a token, its output apart."""
+    if layer.norm == "layer" or plan.fused_kernels:
+        return _residual(plan) * width
+    normalised = 4 if layer.norm == "rms_fp32" or plan.precision == "autocast" else 2
+    return (4 + (normalised if plan.lora is None else 0)) * width
+
+
+def _reads(plan: Plan, layer: Layer) -> float:
+    """Inputs that matrices keep: one for those that read the same, or a cast for each."""
+    hidden, lora = plan.model.hidden, plan.lora
+    chosen = layer.linears
+    if lora is not None:
+        names = {linear.name for _, linear in adapted(plan.model, lora)}
+        chosen = tuple(linear for linear in layer.linears if linear.name in names)
+    found = 0.0
+    normed: dict[str, list[Linear]] = {"first": [], "second": []}
+    for linear in chosen:
+        if linear.copies > 1:
+            continue  # experts: what they read is gathered, and counted with them
+        if linear.name in _OUT and plan.attention == "flash" and not _apart(plan):
+            continue  # the kernel's output, which attention keeps already
+        if linear.name in _OUT or linear.name in _LAST:
+            found += linear.inputs / plan.tensor_parallel * (4 if _apart(plan) else 2)
+        elif linear.inputs != hidden:
+            found += linear.inputs * (4 if _apart(plan) else 2)
+        else:
+            normed["second" if linear.name in _MLP else "first"].append(linear)
+    for readers in normed.values():
+        if readers and _apart(plan):
+            found += 4 * hidden * len(readers)
+        elif readers and plan.precision == "autocast":
+            found += 2 * hidden * len(readers)
+        elif readers:
+            found += 2 * hidden
+    return found
+
+
+def _apart(plan: Plan) -> bool:
+    """Adapters compute in fp32 over a base in bf16, and keep a cast of what they read."""
+    return plan.lora is not None and plan.precision in ("bf16", "master")
+
+
+def _attention(plan: Plan, layer: Layer) -> tuple[float, float]:
+    """What attention keeps, its output's copy apart, and what its backward makes above the layer's."""
+    one, split = layer.attention, plan.tensor_parallel
+    heads, pairs = one.heads / split, max(1.0, one.kv_heads / split)
+    key, value = one.head_dim, one.value_dim
+    normed = _norm(plan, layer, (heads + pairs) * key) if one.qk_norm else 0.0
+    if plan.attention == "flash":
+        return normed + 2 * (heads * (key + value) + pairs * (key + value)) + 4 * heads, 0.0
+    kept = 2 * heads * (2 * key + value)
+    if plan.attention == "sdpa":
+        return normed + kept + 2 * heads * value + 4 * heads, 0.0
+    seen = min(plan.tokens, one.window or plan.tokens) if plan.tokens else 0
+    scores = heads * seen
+    return normed + kept + 6 * scores, 6 * scores
+
+
+def _inference(plan: Plan, layer: Layer) -> float:
+    """What attention makes of a token in a mere forward pass."""
+    one, split = layer.attention, plan.tensor_parallel
+    heads = one.heads / split
+    kept = 2 * heads * (2 * one.head_dim + one.value_dim)
+    # bf16 scores, their fp32 copy, fp32 softmax
+    return kept + 10 * heads * plan.tokens if plan.attention == "eager" else kept + 2 * heads * one.value_dim
+
+
+def _width(plan: Plan, layer: Layer) -> float:
+    """Bytes of what the MLP makes of a token at its widest, once: 2F, over the experts that see it."""
+    mlp = layer.mlp
+    routed = mlp.active * mlp.width if mlp.experts else mlp.width
+    return 2.0 * (routed + mlp.shared) / plan.tensor_parallel
+
+
+def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
+    """What the MLP keeps, its last matrix's input apart, and what its backward makes above the layer's."""
+    mlp, wide = layer.mlp, _width(plan, layer)
+    product = wide if plan.lora is None or _adapts(plan, _LAST) else 0.0
+    if not mlp.gated:
+        return wide, 2 * wide - product
+    kept = (2 if plan.fused_kernels else 3) * wide
+    if mlp.experts:
+        # Tokens gathered for their experts, the product, what experts hand back for the router's gradient.
+        kept += 2 * 2 * mlp.active * plan.model.hidden + wide
+    # The product has gone when its gradient has become those of both factors; a fused kernel writes over them.
+    return kept, (2 if plan.fused_kernels else 3) * wide - product
+
+
+def _adapts(plan: Plan, names: frozenset[str]) -> bool:
+    """Some of these matrices have adapters."""
+    targets = plan.lora.targets if plan.lora else None
+    return targets is None or not names.isdisjoint(targets)

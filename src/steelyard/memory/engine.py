@@ -1,0 +1,150 @@
+"""What generates, and what it leaves on the trainer's GPUs when it does not."""
+
+from __future__ import annotations
+
+from steelyard.memory import states
+from steelyard.memory.plan import Engine, Plan
+from steelyard.memory.values import GIB, Card, Resident
+
+VLLM = "vLLM, gpu_memory_utilization: weights, a profiled forward pass, and all the rest for the cache"
+SLEEP = "memory.md: asleep it leaves 1 to 3 GiB (context, graphs, NCCL); the middle"
+GRAPHS = "vLLM, CUDA graphs: recorded after its share has been reckoned; 0.3 to 1 GiB for 70 sizes of a batch"
+PUSH = "TRL pushes one tensor after another; verl packs buckets of 2 GiB"
+GENERATE = "transformers generate: keys and values of every sequence, and a layer's copied as it grows"
+
+ASLEEP = 2.0 * GIB
+GRAPH_BYTES = 0.5 * GIB
+
+
+def generation(plan: Plan, card: Card) -> tuple[str, list[Resident]]:
+    """When the phase is at its worst, and what lies there."""
+    found = _idle(plan)
+    one = plan.engine
+    if one is None or one.mode == "none":
+        return "last token of a batch", [*states.weights(plan), *found, *_generate(plan)]
+    found += [*states.weights(plan)] if plan.offload_weights == "none" else []
+    if one.mode == "server":
+        return "waiting for the server", found
+    return "cache in use", [*found, *awake(plan, one, card)]
+
+
+def awake(plan: Plan, one: Engine, card: Card) -> list[Resident]:
+    """Weights, a forward pass, and the cache, which gets all the rest of the engine's share."""
+    count = plan.model.parameters
+    weights = one.weight_bytes * count / one.tensor_parallel
+    work = working(plan, one)
+    least = one.cache_bytes * plan.model.cached(max(plan.tokens, one.context or 0)) / one.tensor_parallel
+    share = one.utilization * card.bytes
+    cache = max(least, share - weights - work)
+    over = f" / {one.tensor_parallel} GPUs" if one.tensor_parallel > 1 else ""
+    said = f"{one.utilization:g} of {card.bytes / GIB:.1f} GiB, less weights and a forward pass"
+    if cache == least:
+        said = f"{one.cache_bytes:g} B x {plan.model.cached(plan.tokens):,}: one sequence, beyond its share"
+    found = [
+        _resident("engine's weights", weights, f"{one.weight_bytes:g} B x {count:,}{over}"),
+        _resident(
+            "engine's forward pass", work, f"{one.batched_tokens:,} tokens, {one.sequences:,} sequences"
+        ),
+        _resident("KV cache", cache, said),
+    ]
+    if one.graphs:
+        found.append(_resident("CUDA graphs", GRAPH_BYTES, "beside its share", GRAPHS))
+    return [*found, *_context(one)]
+
+
+def working(plan: Plan, one: Engine) -> float:
+    """Bytes of the forward pass that vLLM profiles: an MLP of its batch of tokens, logits of its sequences."""
+    layer = max(plan.model.layers, key=lambda each: each.mlp.width)
+    mlp = layer.mlp
+    wide = (mlp.active * mlp.width if mlp.experts else mlp.width) + mlp.shared
+    tokens = one.batched_tokens * (4 * plan.model.hidden + 6 * wide / one.tensor_parallel)
+    logits = one.sequences * plan.model.vocabulary * (2 + 4 + 4)
+    return tokens + logits
+
+
+def asleep(plan: Plan, card: Card) -> list[Resident]:
+    """What the engine has while the trainer works."""
+    one = plan.engine
+    if one is None or one.mode != "colocate":
+        return []
+    if not one.sleep:
+        return awake(plan, one, card)
+    found = [_resident("engine asleep", ASLEEP, "context, graphs, communicators", SLEEP)]
+    if one.sleep == 1 and card.unified:
+        weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
+        found.append(_resident("engine's weights", weights, "on the host, which is here"))
+    return found
+
+
+def sync(plan: Plan, card: Card) -> list[Resident]:
+    """The trainer's weights, the engine's, and what is on its way between them."""
+    one = plan.engine or Engine()
+    found = [*states.weights(plan), *_idle(plan)]
+    largest = max(
+        plan.model.embedding, *(each.parameters for layer in plan.model.layers for each in layer.linears)
+    )
+    size = one.bucket_bytes if one.bucket_bytes is not None else 2.0 * largest
+    said = "a bucket" if one.bucket_bytes is not None else f"2 B x {largest:,} of the largest tensor"
+    found.append(Resident(name="on their way", owner="trainer", bytes=size, formula=said, source=PUSH))
+    if one.mode == "server":
+        return found
+    if not one.sleep:
+        return [*found, *awake(plan, one, card)]
+    weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
+    said = f"{one.weight_bytes:g} B x {plan.model.parameters:,}: awake to take them"
+    return [
+        *found,
+        _resident("engine's weights", weights, said),
+        _resident("engine asleep", ASLEEP, "context, graphs, communicators", SLEEP),
+    ]
+
+
+def held(plan: Plan, card: Card) -> int | None:
+    """Sequences of full length that the engine's cache holds at a time on one copy of it; None without one."""
+    one = plan.engine
+    if plan.task != "grpo" or one is None or one.mode == "none":
+        return None
+    each = one.cache_bytes * plan.model.cached(plan.tokens) / one.tensor_parallel
+    weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
+    room = one.utilization * card.bytes - weights - working(plan, one)
+    return int(max(0.0, room) // each) if each else one.sequences
+
+
+def _idle(plan: Plan) -> list[Resident]:
+    """What the trainer keeps while it does not train, its weights apart."""
+    found = states.optimizer(plan) if plan.offload_optimizer == "none" else []
+    return [*found, *(states.reference(plan) if plan.offload_reference == "none" else [])]
+
+
+def _generate(plan: Plan) -> list[Resident]:
+    """The trainer's own model generates: a cache of everything that its GPU makes at once."""
+    ranks = plan.gpus // plan.tensor_parallel
+    sequences = -(-plan.completions // ranks)
+    cached = plan.model.cached(plan.tokens)
+    each = cached / plan.model.depth
+    size = 2.0 * sequences * (cached + each) / plan.tensor_parallel
+    logits = 10.0 * sequences * plan.model.vocabulary / plan.tensor_parallel
+    return [
+        Resident(
+            name="KV cache",
+            owner="trainer",
+            bytes=size,
+            formula=f"2 B x {sequences:,} sequences x {cached + each:,.0f}",
+            source=GENERATE,
+        ),
+        Resident(
+            name="logits",
+            owner="trainer",
+            bytes=logits,
+            formula=f"10 B x {sequences:,} sequences x {plan.model.vocabulary:,}",
+            source=GENERATE,
+        ),
+    ]
+
+
+def _context(one: Engine) -> list[Resident]:
+    return [_resident("engine's context", 0.5e9, "a process of its own", SLEEP)] if one.own_process else []
+
+
+def _resident(name: str, size: float, formula: str, source: str = VLLM) -> Resident:
+    return Resident(name=name, owner="engine", bytes=size, formula=formula, source=source)

@@ -1,0 +1,269 @@
+"""Residents of each phase put together, each phase at its worst moment.
+
+A training pass has four moments that can be the worst: the end of the forward pass, the backward pass of the head,
+of a layer, and the optimizer's step. Which it is depends on the batch; all are reckoned, the largest is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from steelyard.memory import activations, engine, states
+from steelyard.memory.activations import CHECKPOINTING, COUNTED, resident
+from steelyard.memory.head import head
+from steelyard.memory.plan import Optimizer, Plan
+from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName, Resident
+
+GATHERED = "FSDP2: a layer's bf16 copy while it is used, the next one's beside it; the ends stay until the backward ends"
+AUTOCAST = "torch.autocast: a cast of each fp32 matrix, kept for the backward pass"
+CONTEXT = "memory.md: 0.3 to 0.75 GB per process; the middle"
+ALLOCATOR = "torch's caching allocator: holes between blocks"
+CUBLAS = "torch.backends.cuda: 32 MiB of workspace on Hopper and later, 8 before"
+
+CONTEXT_BYTES = 0.5e9
+"""CUDA's context and kernels of one process; device-wide, in no figure of torch."""
+FRAGMENTATION = 0.01
+"""Share of what a pass makes, states apart, that the allocator has reserved and cannot use, apart from blocks whose
+size is known. A share of 0 to 3 % leaves no bias on the public measurements (docs/memory.md, Accuracy)."""
+
+
+def estimate(plan: Plan, card: Card) -> Estimate:
+    """The memory of a plan on a card.
+
+    Parameters
+    ----------
+    plan
+        What is to run.
+    card
+        Where: an engine takes a share of it.
+
+    Returns
+    -------
+    Estimate
+        Phases, of which the worst is the peak, in bytes of the fullest GPU.
+
+    Raises
+    ------
+    RefusedError
+        Adapters on matrices that the model has not.
+    """
+    plan = at_home(plan, card)
+    phases = []
+    if plan.task == "inference":
+        phases.append(_phase("generation", "forward pass", forward(plan), plan))
+    else:
+        if plan.task == "grpo":
+            phases.append(_phase("generation", *engine.generation(plan, card), plan))
+        phases.append(training(plan, card))
+        if plan.task == "grpo" and plan.engine is not None and plan.engine.mode != "none":
+            phases.append(_phase("sync", "weights on their way", engine.sync(plan, card), plan))
+    band, confidence, why = doubt(plan)
+    return Estimate(plan=plan, phases=tuple(phases), band=band, confidence=confidence, why=why)
+
+
+def training(plan: Plan, card: Card) -> Phase:
+    """The trainer's phase at its worst moment."""
+    beside = engine.asleep(plan, card) if plan.task == "grpo" else []
+    return max(
+        (_phase("training", moment, [*found, *beside], plan, hole) for moment, found, hole in moments(plan)),
+        key=lambda phase: phase.bytes,
+    )
+
+
+def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
+    """What lives in the trainer at each moment that can be its worst, and a hole in the allocator, in bytes."""
+    kept = _states(plan)
+    end, ends = head(plan), _ends(plan)
+    through, casts = _through(plan), _casts(plan)
+    turn = [*_turn(plan), *end.after]
+    hole = _reduced(plan)
+    found = [
+        ("end of the forward pass", [*kept, *ends, *through, *casts, *end.forward], hole),
+        (
+            "backward of the head",
+            [*kept, *ends, *through, *_saved_casts(plan), *end.backward],
+            end.hole + hole,
+        ),
+        ("backward of a layer", [*kept, *ends, *turn, *_saved_casts(plan)], hole),
+        ("optimizer step", [*_states(plan), *states.step_temporaries(plan)], 0.0),
+    ]
+    return found
+
+
+def forward(plan: Plan) -> list[Resident]:
+    """A forward pass alone, with a cache of keys and values: at its widest layer, or at its head."""
+    tokens, shape = plan.step_tokens, plan.model
+    cache = resident(
+        "KV cache",
+        2.0 * plan.micro_batch * shape.cached(plan.tokens),
+        f"2 B x {plan.micro_batch} sequences x {shape.cached(plan.tokens):,} of {plan.tokens:,} tokens each",
+    )
+    widest = max(activations.of_layer(plan, layer).forward for layer in shape.layers)
+    layer = resident(
+        "activations", widest, f"{widest / max(tokens, 1):,.0f} B x {tokens:,} tokens of one layer"
+    )
+    widest_moment = max([*head(plan).forward, layer], key=_size)
+    return [*states.weights(plan), cache, widest_moment]
+
+
+def at_home(plan: Plan, card: Card) -> Plan:
+    """The plan as it is where host and GPU share their memory: nothing gets away."""
+    if not card.unified:
+        return plan
+    paged = {"paged_adamw": "adamw", "paged_adamw_8bit": "adamw_8bit"}
+    return replace(
+        plan,
+        offload_optimizer="none",
+        offload_weights="none",
+        offload_reference="none",
+        checkpointing="recompute" if plan.checkpointing == "offload" else plan.checkpointing,
+        optimizer=cast("Optimizer", paged.get(plan.optimizer, plan.optimizer)),
+    )
+
+
+def doubt(plan: Plan) -> tuple[float, Confidence, str]:
+    """The band around an estimate, how far to trust it, and why."""
+    if plan.model.routed:
+        return 0.4, "low", "a mixture of experts: closed forms miss by 11 to 38 % (memory.md)"
+    odd = [layer for layer in plan.model.layers if layer.norm == "layer" or not layer.mlp.gated]
+    reasons = []
+    if odd:
+        reasons.append(f"{plan.model.family} is built in another way than the models that were measured")
+    if plan.lora is not None and plan.lora.quantized:
+        reasons.append("no public measurement of 4-bit weights is among those checked")
+    if plan.gpus > 1:
+        reasons.append("the measurements are of one GPU")
+    if plan.task == "grpo" and plan.engine is not None and plan.engine.mode == "colocate":
+        reasons.append("what an engine leaves behind differs by its version: 1 to 3 GiB (memory.md)")
+    if reasons:
+        return 0.1, "medium", "; ".join(reasons)
+    return 0.06, "high", "a dense model, as those that were measured (docs/memory.md, Accuracy)"
+
+
+def _states(plan: Plan) -> list[Resident]:
+    """What the trainer has on its GPU while it works."""
+    found = [] if plan.offload_weights == "host" else [*states.weights(plan), *states.gradients(plan)]
+    if plan.offload_optimizer != "host":
+        found += states.optimizer(plan)
+    if plan.offload_reference == "none":
+        found += states.reference(plan)
+    return found
+
+
+def _size(one: Resident) -> float:
+    return one.bytes
+
+
+def _gathers(plan: Plan) -> bool:
+    """Whole layers are put together from their shards."""
+    return plan.precision == "sharded" or (plan.sharding == "zero3" and plan.shards > 1)
+
+
+def _ends(plan: Plan) -> list[Resident]:
+    """Embedding and head, where they are gathered, and whatever the last norm keeps."""
+    tokens, shape = plan.step_tokens, plan.model
+    size = activations.ends(plan)
+    found = [resident("last norm", size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
+    if _gathers(plan):
+        count = shape.embedding * (1 if shape.tied else 2)
+        found.append(
+            resident("gathered ends", 2.0 * count / plan.tensor_parallel, f"2 B x {count:,}", GATHERED)
+        )
+    return found
+
+
+def _reduced(plan: Plan) -> float:
+    """Bytes of the ends' gradient in fp32, on its way to its shards: more in one piece than anything that a pass
+    has freed, so that it gets a segment of its own, which stays."""
+    if plan.precision != "sharded" or plan.lora is not None:
+        return 0.0
+    return 4.0 * plan.model.embedding * (1 if plan.model.tied else 2) / plan.tensor_parallel
+
+
+def _through(plan: Plan) -> list[Resident]:
+    """What all layers keep for the backward pass."""
+    tokens = plan.step_tokens
+    if plan.checkpointing == "none":
+        size = sum(layer.count * activations.of_layer(plan, layer).kept for layer in plan.model.layers)
+        said = f"{size / max(tokens, 1) / plan.model.depth:,.0f} B x {tokens:,} tokens x {plan.model.depth} layers"
+        return [resident("activations", size, said, COUNTED)]
+    size, depth = activations.inputs(plan), plan.model.depth
+    each = size / max(tokens, 1) / depth
+    if plan.checkpointing == "offload":
+        size, depth = each * tokens, 1
+    said = f"{each:,.0f} B x {tokens:,} tokens x {depth} layers"
+    return [resident("layer inputs", size, said, CHECKPOINTING)]
+
+
+def _turn(plan: Plan) -> list[Resident]:
+    """What lives while a layer's backward pass runs: the largest one's."""
+    tokens = plan.step_tokens
+    through = _through(plan)
+    layers = [(activations.of_layer(plan, layer), layer) for layer in plan.model.layers]
+    if plan.checkpointing == "none":
+        most, layer = max(layers, key=lambda pair: pair[0].backward)
+        size = most.backward
+    else:
+        most, layer = max(layers, key=lambda pair: pair[0].kept + pair[0].backward)
+        size = most.kept + most.backward
+    name = "backward of a layer" if plan.checkpointing == "none" else "a layer anew, and its backward"
+    found = [*through, resident(name, size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
+    if _gathers(plan):
+        count = layer.parameters
+        each = 4 + (6 if plan.lora is None else 0)
+        said = f"{each} B x {count:,}: bf16 of this layer and the next" + (
+            ", its gradient in bf16 and fp32" if plan.lora is None else ""
+        )
+        found.append(resident("gathered layers", each * count / plan.tensor_parallel, said, GATHERED))
+    if plan.checkpointing != "none" and plan.precision == "autocast":
+        size = activations.casts(plan, layer=layer)
+        found.append(resident("casts of a layer", size, f"2 B x {size / 2:,.0f}", AUTOCAST))
+    return found
+
+
+def _casts(plan: Plan) -> list[Resident]:
+    """Autocast's copies at the end of the forward pass: of what is trained, it caches all."""
+    if plan.checkpointing != "none" and plan.lora is not None:
+        return _saved_casts(plan)
+    size = activations.casts(plan)
+    return [resident("casts", size, f"2 B x {size / 2:,.0f}", AUTOCAST)] if size else []
+
+
+def _saved_casts(plan: Plan) -> list[Resident]:
+    """Those that the backward pass still needs: with checkpointing, the head's."""
+    size = activations.casts(plan) if plan.checkpointing == "none" else activations.head_cast(plan)
+    return [resident("casts", size, f"2 B x {size / 2:,.0f}", AUTOCAST)] if size else []
+
+
+def _phase(name: PhaseName, moment: str, found: list[Resident], plan: Plan, hole: float = 0.0) -> Phase:
+    """All that lies there, largest first, with the device's own."""
+    passing = sum(r.bytes for r in found if r.owner == "trainer" and r.name not in _STAYS)
+    size = FRAGMENTATION * passing + hole
+    said = f"{FRAGMENTATION:.0%} of {passing / 2**30:.2f} GiB that comes and goes"
+    if hole:
+        said += f", and {hole / 2**30:.2f} GiB of blocks of a size that is not asked for again"
+    context = Resident(
+        name="CUDA context",
+        owner="device",
+        bytes=CONTEXT_BYTES,
+        formula="of one process",
+        source=CONTEXT,
+    )
+    every = [*found, resident("fragmentation", size, said, ALLOCATOR), context]
+    ordered = sorted((one for one in every if one.bytes > 0), key=_size, reverse=True)
+    return Phase(name=name, moment=moment, residents=tuple(ordered))
+
+
+_STAYS = frozenset(
+    {
+        "weights",
+        "adapters",
+        "gradients",
+        "gradient buckets",
+        "optimizer states",
+        "master weights",
+        "reference model",
+    }
+)
+"""Residents that lie where they lay before: nothing of them leaves holes."""

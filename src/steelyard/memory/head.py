@@ -1,0 +1,120 @@
+"""From hidden states to log-probabilities: the largest tensors of a step, where they are made whole.
+
+Bytes of one logit (a token times an entry of the vocabulary) that live at once:
+
+| head | forward | backward |
+|---|---|---|
+| naive | 10: bf16 logits, their fp32 copy, fp32 log-softmax | 14: bf16 logits, fp32 log-softmax, two fp32 gradients |
+| naive, sharded | 10 | 16: the model hands fp32 logits out, and they stay |
+| selective | 4.25 | 4.25: bf16 logits and their gradient, a row at a time in fp32 |
+| chunked | of a tile of `chunk` tokens x 8,192 entries: 18, bf16 and four fp32 | the same |
+| fused | of a tile of 4,096 tokens x 32,768 entries: 2 | the same |
+
+What is naive is what `torch.nn.functional.cross_entropy(logits.float(), labels)` keeps, as transformers' causal
+models do it. A chunked or fused head whose weights are trained sums up their gradient beside the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steelyard.memory.plan import Plan
+from steelyard.memory.values import Resident
+
+CROSS_ENTROPY = "transformers, loss/loss_utils.py, and torch's log_softmax and nll_loss backward"
+BOUNDARY = "torch FSDP2, MixedPrecisionPolicy.output_dtype; accelerate, convert_outputs_to_fp32"
+SELECTIVE = "TRL, selective_log_softmax; flash-attn's cross entropy, written over its logits (verl)"
+CHUNKED = "prime-rl, layers/lm_head.py: tokens in chunks, the vocabulary by 8,192, sums online"
+FUSED = "TRL 1.16, kernels/chunked_logprob.py: tiles of 4,096 x 32,768, gradients in fp32"
+
+VOCABULARY_TILE = 8192
+FUSED_TILE = (4096, 32768)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What lives while the head works, beside the layers' activations.
+
+    `forward` and `backward` are its own moments; `after` stays until the backward pass ends; `hole` is freed, and of
+    a size that nothing else asks for: reserved, not allocated.
+    """
+
+    forward: tuple[Resident, ...]
+    backward: tuple[Resident, ...]
+    after: tuple[Resident, ...]
+    hole: float
+
+
+def two_copies(batch: int, tokens: int, vocabulary: int) -> float:
+    """Bytes of logits in fp32 and of their log-softmax.
+
+    >>> round(two_copies(4, 640, 151_936) / 2**30, 2)
+    2.9
+    """
+    return batch * tokens * vocabulary * 8.0
+
+
+def head(plan: Plan) -> Head:
+    """What a plan's head keeps."""
+    tokens, shape = plan.logit_tokens, plan.model
+    vocabulary = -(-shape.vocabulary // plan.tensor_parallel)
+    if plan.task == "inference":
+        logits = _logits(tokens, vocabulary, 2.0, "bf16 logits", CROSS_ENTROPY)
+        return Head(forward=(logits,), backward=(), after=(), hole=0.0)
+    if plan.head == "naive":
+        kept = plan.precision == "sharded"
+        return Head(
+            forward=(_logits(tokens, vocabulary, 10.0, "bf16, fp32 and log-softmax", CROSS_ENTROPY),),
+            backward=(
+                _logits(tokens, vocabulary, 16.0, "fp32, log-softmax, two gradients", BOUNDARY)
+                if kept
+                else _logits(tokens, vocabulary, 14.0, "bf16, log-softmax, two gradients", CROSS_ENTROPY),
+            ),
+            after=(),
+            hole=2.0 * tokens * vocabulary if kept else 0.0,
+        )
+    if plan.head == "selective":
+        logits = _logits(tokens, vocabulary, 4.25, "bf16, gradient, a row in fp32", SELECTIVE)
+        return Head(forward=(logits,), backward=(logits,), after=(), hole=0.0)
+    return _tiled(plan, tokens, vocabulary)
+
+
+def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
+    """A head that never holds all logits, but the gradient of its weights."""
+    hidden = plan.model.hidden
+    fused = plan.head == "fused"
+    rows, columns, size = (*FUSED_TILE, 2.0) if fused else (plan.chunk, VOCABULARY_TILE, 18.0)
+    source = FUSED if fused else CHUNKED
+    tile = _logits(min(tokens, rows), min(vocabulary, columns), size, "of one tile", source)
+    residual = 4 if plan.precision == "autocast" else 2
+    each = residual + (4 if fused else 2)
+    states = Resident(
+        name="hidden states of the head",
+        owner="trainer",
+        bytes=float(each * tokens * hidden),
+        formula=f"{each} B x {tokens:,} tokens x {hidden:,}: kept, and their gradient",
+        source=source,
+    )
+    after: tuple[Resident, ...] = ()
+    if plan.lora is None:
+        width = 4 if fused else 2
+        after = (
+            Resident(
+                name="gradient of the head",
+                owner="trainer",
+                bytes=float(width * vocabulary * hidden),
+                formula=f"{width} B x {vocabulary:,} x {hidden:,}, beside the others",
+                source=source,
+            ),
+        )
+    return Head(forward=(tile, states), backward=(tile, states), after=after, hole=0.0)
+
+
+def _logits(tokens: int, vocabulary: int, size: float, what: str, source: str) -> Resident:
+    return Resident(
+        name="logits",
+        owner="trainer",
+        bytes=size * tokens * vocabulary,
+        formula=f"{size:g} B x {tokens:,} tokens x {vocabulary:,}: {what}",
+        source=source,
+    )

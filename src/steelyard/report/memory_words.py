@@ -1,0 +1,306 @@
+"""The words of a fit: what the terminal and the page say of it, and in which order.
+
+The answer first (fits or not, by how much), then what to change, how far one can go, what to beware of, how
+fast it will be; then what all of it was reckoned from: every resident of every phase with its formula and
+source. Nothing is computed here that the fit does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from string import ascii_letters
+from typing import Final, NamedTuple
+
+from steelyard.memory.lints import Lint
+from steelyard.memory.plan import Engine, Lora, Plan
+from steelyard.memory.values import GIB, Fit, Lever, Owner, Phase, Resident
+from steelyard.report.units import counted, number
+from steelyard.report.words import Section, plain
+
+NOTICED: Final = 0.005
+"""The part of the peak that is worth a change; what buys less is told apart."""
+OTHERS: Final = "Nothing to gain by these: the peak stays, or another phase becomes it"
+NOTES: Final = "How the settings were read"
+NO_LEVER: Final = "No change that is known here lowers the peak."
+TITLES: Final = {"generation": "Generation", "training": "Training", "sync": "Weight sync"}
+VERDICTS: Final = {"fits": "fits", "tight": "is tight", "does not fit": "does not fit"}
+_SLEEPS: Final = {0: "awake while it trains", 1: "asleep at level 1", 2: "asleep at level 2"}
+_SHARED: Final = {
+    "none": "DDP",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "zero3": "ZeRO-3 or FSDP",
+}
+
+
+class FitReport(NamedTuple):
+    """All that is said of a plan on one card.
+
+    Parameters
+    ----------
+    fit
+        The estimate against the card.
+    lints
+        What to beware of.
+    speed
+        The decode roofline and the step time, as sections of rows.
+    checked
+        What a real allocation said of it, if one was made.
+    notes
+        What a settings file says that was read in another way than it stands there, or not at all.
+    """
+
+    fit: Fit
+    lints: tuple[Lint, ...] = ()
+    speed: tuple[Section, ...] = ()
+    checked: Section | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Line(NamedTuple):
+    """One resident of a phase: its sign in the bars, and its cells."""
+
+    sign: str
+    name: str
+    gib: str
+    formula: str
+    source: str
+    owner: Owner
+
+
+def gib(size: float) -> str:
+    """Bytes in GiB, without the unit.
+
+    Examples
+    --------
+    >>> gib(96.43 * GIB), gib(105.7 * GIB), gib(2.9 * GIB), gib(0.001 * GIB), gib(0)
+    ('96.4', '106', '2.90', '<0.01', '0')
+    """
+    value = size / GIB
+    if value and abs(value) < 0.005:
+        return "<0.01"
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}" if value else "0"
+
+
+def title(fit: Fit) -> str:
+    """What is to run where."""
+    plan = fit.estimate.plan
+    return plain(f"{plan.model.name} on {plan.gpus} x {fit.card.name}")
+
+
+def headline(fit: Fit) -> str:
+    """The answer in a sentence: verdict, peak with its range, and the card."""
+    estimate = fit.estimate
+    each = " of each GPU" if estimate.plan.gpus > 1 else ""
+    return (
+        f"{title(fit)} {VERDICTS[fit.verdict]}: {gib(estimate.peak.bytes)} GiB "
+        f"({gib(estimate.low)} to {gib(estimate.high)}) of {gib(fit.card.bytes)} GiB{each}."
+    )
+
+
+def why(fit: Fit) -> str:
+    """Where the peak is, and of what it mostly consists."""
+    peak = fit.estimate.peak
+    most = sorted(peak.residents, key=lambda one: -one.bytes)[:3]
+    parts = ", ".join(f"{plain(one.name)} {gib(one.bytes)}" for one in most if one.bytes)
+    return f"The peak is in {TITLES[peak.name].lower()} ({plain(peak.moment)}): {parts} GiB."
+
+
+def stopped(report: FitReport) -> str:
+    """That it cannot run as planned, whatever fits; empty if nothing stops it."""
+    stops = [plain(one.code) for one in report.lints if one.severity == "stop"]
+    return f"As planned it will not run, or not as it says: {', '.join(stops)} (see below)." if stops else ""
+
+
+def lint_says(lint: Lint) -> str:
+    """What was seen and what comes of it, as sentences."""
+    return " ".join(f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in map(plain, (lint.what, lint.why)))
+
+
+def doubt(fit: Fit) -> str:
+    """How far the numbers are to be trusted, and why."""
+    estimate = fit.estimate
+    band = f"± {number(100 * estimate.band)}\N{NO-BREAK SPACE}%"
+    return f"Confidence: {estimate.confidence}, {band}. {plain(estimate.why)}"
+
+
+def ground(plan: Plan) -> str:
+    """What was asked, with all that was assumed."""
+    told = [
+        {"grpo": "GRPO", "sft": "SFT", "inference": "a forward pass"}[plan.task],
+        f"{plan.precision} with {plan.optimizer} ({plan.step_kernel})",
+        *([_adapters(plan.lora)] if plan.lora else []),
+        f"{number(plan.prompt)} + {number(plan.completion)} tokens",
+        f"micro-batch {number(plan.micro_batch)}",
+        *([f"at most {number(plan.micro_tokens)} tokens a pass"] if plan.micro_tokens else []),
+        *([f"{number(plan.prompts)} prompts x {number(plan.generations)}"] if plan.task == "grpo" else []),
+        "no checkpointing" if plan.checkpointing == "none" else f"checkpointing by {plan.checkpointing}",
+        f"{plan.attention} attention",
+        f"{plan.head} head" + (f" of {plan.chunk} tokens" if plan.head == "chunked" else ""),
+        *(["fused kernels"] if plan.fused_kernels else []),
+        *(["a reference model"] if plan.reference else []),
+        *(_shared(plan)),
+        *_offloaded(plan),
+        *(["expandable segments"] if plan.expandable_segments else []),
+        *([_engine(plan.engine)] if plan.task == "grpo" else []),
+    ]
+    return f"Planned: {', '.join(told)}."
+
+
+def _adapters(lora: Lora) -> str:
+    kind = "QLoRA" if lora.quantized else "LoRA"
+    sets = f", {lora.sets} sets" if lora.sets > 1 else ""
+    return f"{kind} of rank {number(lora.rank)}{sets}"
+
+
+def _shared(plan: Plan) -> Iterable[str]:
+    if plan.shards > 1:
+        yield f"{_SHARED[plan.sharding]} over {plan.shards}"
+    if plan.tensor_parallel > 1:
+        yield f"tensor parallel over {plan.tensor_parallel}"
+    if plan.sequence_parallel > 1:
+        yield f"sequence parallel over {plan.sequence_parallel}"
+
+
+def _offloaded(plan: Plan) -> Iterable[str]:
+    """What lies on the host, always or while the engine generates."""
+    for name, where in (
+        ("optimizer", plan.offload_optimizer),
+        ("weights", plan.offload_weights),
+        ("reference model", plan.offload_reference),
+    ):
+        if where != "none" and (name != "reference model" or plan.reference):
+            yield f"{name} on the host" + (" during generation" if where == "idle" else "")
+
+
+def _engine(engine: Engine | None) -> str:
+    if engine is None or engine.mode == "none":
+        return "the trainer's model generates"
+    over = f", tensor parallel over {engine.tensor_parallel}" if engine.tensor_parallel > 1 else ""
+    if engine.mode == "server":
+        return f"vLLM on other GPUs{over}"
+    graphs = "" if engine.graphs else ", without CUDA graphs"
+    share = number(100 * engine.utilization)
+    return f"vLLM beside it in {share} % of the card, {_SLEEPS[engine.sleep]}{over}{graphs}"
+
+
+def signs(phases: Sequence[Phase]) -> dict[str, str]:
+    """A letter for each resident, the same in all phases: the first, `A`, is the largest anywhere."""
+    most: dict[str, float] = {}
+    for phase in phases:
+        for one in phase.residents:
+            most[one.name] = max(most.get(one.name, 0.0), one.bytes)
+    names = sorted(most, key=lambda name: -most[name])
+    letters = ascii_letters[26:] + ascii_letters[:26]
+    return {name: letters[place % len(letters)] for place, name in enumerate(names)}
+
+
+def owners(phases: Sequence[Phase]) -> dict[str, Owner]:
+    """Whose each resident is."""
+    return {one.name: one.owner for phase in phases for one in phase.residents}
+
+
+def largest_first(phase: Phase) -> list[Resident]:
+    """A phase's residents."""
+    return sorted(phase.residents, key=lambda one: -one.bytes)
+
+
+def lines(phase: Phase, known: dict[str, str]) -> list[Line]:
+    """A phase as the rows of a table, largest first."""
+    return [
+        Line(
+            known[one.name],
+            plain(one.name),
+            gib(one.bytes),
+            plain(one.formula),
+            plain(one.source),
+            one.owner,
+        )
+        for one in largest_first(phase)
+    ]
+
+
+def phase_title(phase: Phase) -> str:
+    """Its name, its worst moment and its size."""
+    return f"{TITLES[phase.name]}, {plain(phase.moment)}: {gib(phase.bytes)} GiB"
+
+
+def process_says(phase: Phase) -> str:
+    """What torch would report of the trainer in that phase."""
+    return (
+        f"torch would say: max_memory_allocated {gib(phase.allocated)}, "
+        f"max_memory_reserved {gib(phase.reserved)} GiB."
+    )
+
+
+def levers(fit: Fit) -> tuple[list[Lever], list[Lever]]:
+    """The levers that one would notice, the most first; and the others."""
+    ordered = sorted(fit.levers, key=lambda one: -one.saves)
+    least = NOTICED * fit.estimate.peak.bytes
+    return (
+        [one for one in ordered if one.saves >= least],
+        [one for one in ordered if one.saves < least],
+    )
+
+
+def leaves(fit: Fit, lever: Lever) -> str:
+    """What a lever leaves of the peak, and whether that is enough."""
+    left = fit.estimate.peak.bytes - lever.saves
+    high = left * (1 + fit.estimate.band)
+    room = fit.card.bytes
+    if fit.verdict == "fits":
+        return f"leaves {gib(left)} GiB"
+    told = "which fits" if high <= room else "which is tight" if left <= room else "which is still too much"
+    return f"leaves {gib(left)} of {gib(room)} GiB, {told}"
+
+
+def outcome(lever: Lever) -> str:
+    """What a lever that buys nothing worth having does."""
+    if lever.saves < 0:
+        return f"{gib(-lever.saves)} GiB more"
+    return f"{gib(lever.saves)} GiB" if lever.saves else "nothing"
+
+
+def largest(fit: Fit) -> list[tuple[str, str, str]]:
+    """How far one can go on this card, all else as planned: what, the number, what was planned."""
+    plan, found = fit.estimate.plan, fit.largest
+    asked = f"planned: {number(plan.micro_batch)}"
+    tokens = f"planned: {number(plan.tokens)}"
+    return [
+        ("micro-batch", number(found.micro_batch) if found.micro_batch else "none fits", asked),
+        ("context", f"{number(found.context)} tokens" if found.context else "none fits", tokens),
+        ("model", plain(found.model) if found.model else "none fits", f"planned: {plain(plan.model.name)}"),
+    ]
+
+
+def largest_in_a_line(fit: Fit) -> str:
+    """The same in a sentence."""
+    told = ", ".join(f"{name} {value}" for name, value, _ in largest(fit))
+    return f"Largest here, each alone: {told}."
+
+
+def parameters(plan: Plan) -> str:
+    """The model's size."""
+    shape = plan.model
+    active = f", {number(shape.active)} of them active" if shape.routed else ""
+    return f"{counted(shape.parameters, 'parameter')}{active}"
+
+
+def compared(reports: Sequence[FitReport]) -> tuple[list[str], list[list[str]]]:
+    """Several cards in a table: its heads and its rows."""
+    heads = ["card", "verdict", "peak GiB", "range", "of GiB", "phase", "largest micro-batch"]
+    rows = [
+        [
+            plain(fit.card.name),
+            fit.verdict,
+            gib(fit.estimate.peak.bytes),
+            f"{gib(fit.estimate.low)} to {gib(fit.estimate.high)}",
+            gib(fit.card.bytes),
+            TITLES[fit.estimate.peak.name].lower(),
+            number(fit.largest.micro_batch) if fit.largest.micro_batch else "none",
+        ]
+        for fit in (one.fit for one in reports)
+    ]
+    return heads, rows
