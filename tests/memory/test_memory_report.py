@@ -40,7 +40,7 @@ def test_the_first_lines_say_verdict_peak_range_card_phase_and_confidence():
             "As planned it will not run, or not as it says: expandable_segments (see below). "
             "The peak is in training (backward of the head): "
             "optimizer states 30.5, activations 24.2, weights 15.3 GiB. "
-            "Confidence: high, ± 10 %. 25 peaks of dense models of two sizes were within 10 %."
+            "Confidence: high, ± 10 %: 25 peaks of dense models of two sizes were within 10 %."
         )
     )
 
@@ -153,8 +153,8 @@ def test_lints_and_speed_and_notes_are_said():
     text = " ".join(shown(report()._replace(notes=("vllm_mode was not set",))).split())
     assert "As planned it will not run, or not as it says: expandable_segments (see below)." in text
     assert (
-        "stop, expandable_segments: Expandable_segments:True with an engine that sleeps. "
-        "It freed 0 of 63.15 GiB. Do: unset PYTORCH_CUDA_ALLOC_CONF." in text
+        "stop, expandable_segments: expandable_segments:True with an engine that sleeps: "
+        "it freed 0 of 63.15 GiB. Do: unset PYTORCH_CUDA_ALLOC_CONF." in text
     )
     assert "tokens/s 909 64 sequences" in text
     assert f"{words.NOTES} vllm_mode was not set" in text

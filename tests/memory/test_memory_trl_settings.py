@@ -77,7 +77,9 @@ def test_trl_refuses_the_same_batches():
         },
     ):
         try:
-            config = GRPOConfig(output_dir="x", use_cpu=True, bf16=False, report_to="none", **settings)
+            config = GRPOConfig(
+                output_dir="x", use_cpu=True, bf16=False, activation_checkpointing=True, **settings
+            )
         except ValueError:
             with pytest.raises(RefusedError):
                 plan({**settings, **BF16})
@@ -96,7 +98,9 @@ def test_a_config_that_was_built_reads_like_the_words_it_was_built_of():
         "beta": 0.04,
         "use_vllm": True,
     }
-    built = GRPOConfig(output_dir="x", report_to="none", use_cpu=True, bf16=True, **words).to_dict()
+    built = GRPOConfig(
+        output_dir="x", use_cpu=True, bf16=True, activation_checkpointing=True, **words
+    ).to_dict()
     assert plan({**built, **BF16}) == plan({**words, **BF16})
 
 
@@ -115,8 +119,15 @@ def test_files_that_trl_ships_for_accelerate_read_like_their_names():
 def test_a_slip_of_the_pen_is_refused_with_the_name_that_was_meant():
     with pytest.raises(RefusedError, match="did you mean per_device_train_batch_size"):
         plan({"per_device_train_batchsize": 8})
-    with pytest.raises(RefusedError, match="no field of TRL"):
-        plan({"frobnicate": 1})
+    with pytest.raises(RefusedError, match="frobnicate: remove it; seeed: did you mean seed"):
+        plan({"frobnicate": 1, "seeed": 2})
+
+
+def test_fields_of_an_earlier_trl_are_read_as_this_one_would_and_that_is_said():
+    assert "max_prompt_length, warmup_ratio: of an earlier TRL" in notes(
+        {"max_prompt_length": 9, "warmup_ratio": 0.1}
+    )
+    assert "earlier" not in notes({"warmup_steps": 10})
 
 
 def test_what_cannot_touch_memory_is_passed_over_in_silence():
@@ -135,6 +146,8 @@ def test_what_cannot_touch_memory_is_passed_over_in_silence():
 def test_what_touches_memory_and_is_not_reckoned_with_gets_a_note():
     assert "torch_compile = True is not reckoned with" in notes({"torch_compile": True})
     assert "torch_compile" not in notes({"torch_compile": False})
+    assert "every_n_layers" in notes({"gradient_checkpointing_kwargs": {"every_n_layers": 2}})
+    assert "checkpointing" not in notes({"gradient_checkpointing_kwargs": {"use_reentrant": False}})
 
 
 def test_a_prompt_is_bounded_by_the_caller_then_by_the_file_then_by_the_engine_and_else_guessed_aloud():
@@ -154,6 +167,7 @@ def test_a_prompt_is_bounded_by_the_caller_then_by_the_file_then_by_the_engine_a
     [
         ({}, "autocast"),
         ({"fp16": True}, "autocast"),
+        ({"bf16": True}, "autocast"),
         (BF16, "bf16"),
         ({"model_init_kwargs": {"dtype": "bfloat16"}}, "bf16"),
         ({"model_init_kwargs": '{"dtype": "bfloat16"}'}, "bf16"),
@@ -218,6 +232,7 @@ def test_processes_are_counted_by_the_caller_then_by_the_file():
     assert plan({"accelerate_config": "zero2", "num_processes": 4}).gpus == 4
     assert plan({"accelerate_config": "zero2", "num_processes": 4}, gpus=2).gpus == 2
     assert plan({"accelerate_config": "single_gpu"}).gpus == 1
+    assert plan({"accelerate_config": {"distributed_type": "NO", "num_processes": 8}}).gpus == 1
 
 
 @pytest.mark.parametrize(
@@ -342,7 +357,7 @@ def test_the_engine_decodes_a_whole_generation_at_once_and_sleeps_at_level_2_onl
 def test_a_context_that_is_not_set_is_the_model_s_and_that_is_said():
     settings = {"use_vllm": True}
     assert plan(settings).engine.context == MODEL.positions
-    assert f"{MODEL.positions} to start" in notes(settings)
+    assert f"{MODEL.positions} tokens to start" in notes(settings)
 
 
 def test_a_base_in_4_bits_is_quantized_in_the_engine_too():

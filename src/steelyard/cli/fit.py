@@ -1,7 +1,8 @@
 """`steelyard fit`: whether a run's memory fits a card, and what to change.
 
 Exits with 1 if it does not fit, or a lint says that it will not run (of several cards: on none), so that
-`steelyard fit ... && accelerate launch ...` starts what can start; with 0 if it fits, or is tight.
+`steelyard fit ... && accelerate launch ...` starts what can start, or if --verify built
+another model than was reckoned with; with 0 if it fits, or is tight.
 
 `--json` is one document with these keys: `model` (`name`, `parameters`, `active`), `plan` (every field of
 `steelyard.memory.plan.Plan`, without the shape), `notes` (how a settings file was read), and `fits`, one for
@@ -9,12 +10,13 @@ each card: `card`, `verdict`, `peak` (`phase`, `moment`, `bytes`, `low`, `high`)
 `phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, `residents` with `name`, `owner`, `bytes`,
 `formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`), `largest` (`micro_batch`, `context`,
 `model`), `lints` (`code`, `what`, `why`, `remedy`, `severity`), `decode` and `step` (both of
-`steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`). Bytes are bytes, and null is not known.
+`steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`). Bytes are bytes, and null is
+not known.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -22,6 +24,7 @@ from steelyard.cli.fit_options import FitOptions, with_options
 from steelyard.errors import RefusedError
 
 if TYPE_CHECKING:
+    from steelyard.cli.fit_model import Model
     from steelyard.memory.settings import Read
     from steelyard.memory.values import Card
     from steelyard.report.memory_words import FitReport
@@ -43,8 +46,10 @@ def fit(given: FitOptions) -> None:
         return
     if given.report is not None:
         refuse_page(given.report, [given.file] if given.file else [])
-    read = _plan(given)
-    answers = [answered(read, card, given) for card in _cards(given)]
+    read, model = _plan(given)
+    cards = _cards(given)
+    checked = _verified(read, model, cards[0], given)
+    answers = [answered(read, card, given, checked) for card in cards]
     reports = [one.report for one in answers]
     if given.report is not None:
         from steelyard.report.memory_page import write_memory_page
@@ -59,7 +64,7 @@ def fit(given: FitOptions) -> None:
     raise typer.Exit(0 if any(one.runs for one in answers) else 1)
 
 
-def _plan(given: FitOptions) -> Read:
+def _plan(given: FitOptions) -> tuple[Read, Model]:
     """What is to run."""
     from steelyard.cli.fit_model import found_model
     from steelyard.cli.fit_plan import changed
@@ -68,15 +73,16 @@ def _plan(given: FitOptions) -> Read:
     from steelyard.memory.settings import Read
 
     if given.file is not None or given.changes:
-        read = read_settings(given)
-        return Read(changed(read.plan, given), read.notes)
+        read, model = read_settings(given)
+        return Read(changed(read.plan, given), read.notes), model
     if given.model is None:
         raise RefusedError(
             "no model is named",
             where="steelyard fit",
             remedy='as in --model Qwen3-8B --card "H100 80GB"; --models lists what is known by name',
         )
-    return Read(changed(Plan(model=found_model(given.model)), given), ())
+    model = found_model(given.model)
+    return Read(changed(Plan(model=model.shape), given), ()), model
 
 
 def _cards(given: FitOptions) -> list[Card]:
@@ -109,6 +115,19 @@ def _cards(given: FitOptions) -> list[Card]:
     return found
 
 
+def _verified(read: Read, model: Model, card: Card, given: FitOptions) -> dict[str, Any] | None:
+    """What a real allocation says, if one is asked for."""
+    if not given.verify:
+        if given.points is not None:
+            raise RefusedError(
+                "nothing is measured without --verify", where="--points", remedy="say --verify, too"
+            )
+        return None
+    from steelyard.cli.fit_verify import verified
+
+    return verified(read.plan, card, model.config, points=given.points)
+
+
 def _print(reports: list[FitReport], given: FitOptions) -> None:
     from steelyard.cli.words import console, plain
     from steelyard.report.memory_terminal import print_comparison, print_fit
@@ -127,7 +146,7 @@ def _list(given: FitOptions) -> None:
     from steelyard.cli import fit_lists
 
     if given.as_json:
-        from steelyard.cli.fit_json import as_json
+        from steelyard.cli.fit_values import as_json
 
         told = {"cards": fit_lists.cards} if given.cards else {}
         told |= {"models": fit_lists.models} if given.models else {}

@@ -32,12 +32,14 @@ class Answer(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """It fits, if tightly, and nothing stops it."""
+        """It fits, if tightly, nothing stops it, and it is the model that was reckoned with."""
+        if self.verified is not None and not self.verified["model"]["agrees"]:
+            return False
         stopped = any(one.severity == "stop" for one in self.report.lints)
         return self.report.fit.verdict != "does not fit" and not stopped
 
 
-def answered(read: Read, card: Card, given: FitOptions) -> Answer:
+def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] | None = None) -> Answer:
     """All that is to be said of a plan on a card.
 
     Parameters
@@ -48,6 +50,8 @@ def answered(read: Read, card: Card, given: FitOptions) -> Answer:
         Where it is to run.
     given
         The options.
+    checked
+        What a real allocation said.
 
     Raises
     ------
@@ -55,6 +59,7 @@ def answered(read: Read, card: Card, given: FitOptions) -> Answer:
         The plan cannot be reckoned.
     """
     from steelyard.cli.fit_speed import speed_of
+    from steelyard.cli.fit_verify import section
     from steelyard.memory import fit
     from steelyard.memory.lints import lints
     from steelyard.report.memory_words import FitReport
@@ -66,11 +71,12 @@ def answered(read: Read, card: Card, given: FitOptions) -> Answer:
             fit=found,
             lints=lints(read.plan, card=card, estimate=found.estimate, allocator=_allocator()),
             speed=speed.sections,
+            checked=None if checked is None else section(checked),
             notes=read.notes,
         ),
         decode=speed.decode,
         step=speed.step,
-        verified=None,
+        verified=checked,
     )
 
 

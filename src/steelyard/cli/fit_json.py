@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from steelyard.errors import printable
+from steelyard.cli.fit_values import as_json, plan_values
 
 if TYPE_CHECKING:
     from steelyard.cli.fit_answer import Answer
@@ -31,18 +29,11 @@ def as_document(answers: Sequence[Answer]) -> str:
                 "parameters": plan.model.parameters,
                 "active": plan.model.active,
             },
-            "plan": {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "model"},
+            "plan": plan_values(plan),
             "notes": answers[0].report.notes,
             "fits": [_answer(one) for one in answers],
         }
     )
-
-
-def as_json(value: Any) -> str:  # noqa: ANN401 - whatever a fit holds
-    """Write values by their fields' names; what is not finite is null, as what is not known."""
-    import orjson
-
-    return orjson.dumps(_plain(value), option=orjson.OPT_INDENT_2).decode()
 
 
 def _answer(one: Answer) -> dict[str, Any]:
@@ -88,19 +79,3 @@ def _phase(phase: Phase) -> dict[str, Any]:
         "reserved": phase.reserved,
         "residents": sorted(phase.residents, key=lambda one: -one.bytes),
     }
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a fit holds
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {one.name: getattr(value, one.name) for one in fields(value)}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from steelyard.errors import RefusedError
 
@@ -12,8 +12,15 @@ if TYPE_CHECKING:
     from steelyard.memory.shapes import ModelShape
 
 
-def found_model(name: str) -> ModelShape:
-    """The shape of a model that somebody named.
+class Model(NamedTuple):
+    """A model that was found: its shape, and the config.json that it was read from."""
+
+    shape: ModelShape
+    config: dict[str, Any] | None
+
+
+def found_model(name: str) -> Model:
+    """A model that somebody named.
 
     Parameters
     ----------
@@ -26,23 +33,35 @@ def found_model(name: str) -> ModelShape:
     RefusedError
         There is no such model, its file cannot be read, or it is of a family that nobody described.
     """
-    from steelyard.memory.catalogue import shape_of
-
     path = Path(name).expanduser()
     if path.is_dir() or path.is_file():
         return _read(path / "config.json" if path.is_dir() else path, name)
     try:
-        return shape_of(name)
+        return _catalogued(name)
     except RefusedError:
         if (cached := _cached(name)) is not None:
             return _read(cached, name)
         raise
 
 
-def _read(path: Path, name: str) -> ModelShape:
+def _catalogued(name: str) -> Model:
+    """One of the catalogue, or the one that a size class stands for: its shape's name has it in brackets."""
+    from steelyard.memory.catalogue import config_of, names, shape_of
+
+    shape = shape_of(name)
+    own = {known.rsplit("/", 1)[-1]: known for known in reversed(names())}
+    known = next(
+        (full for last, full in own.items() if shape.name == last or shape.name.endswith(f" class ({last})")),
+        None,
+    )
+    return Model(shape, None if known is None else config_of(known))
+
+
+def _read(path: Path, name: str) -> Model:
     from steelyard.memory.families import read_config
 
-    return read_config(_document(path), name=_title(path, name))
+    config = _document(path)
+    return Model(read_config(config, name=_title(path, name)), config)
 
 
 def _title(path: Path, name: str) -> str:

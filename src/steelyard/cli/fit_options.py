@@ -202,10 +202,16 @@ class FitOptions(NamedTuple):
         bool,
         typer.Option(
             "--verify",
-            help="Build the model (extra torch), compare; on a GPU run a step, and keep what it took.",
+            help="Build the model (extra torch), compare; on a GPU run a step.",
             rich_help_panel=_OUTPUT,
         ),
     ] = False
+    points: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="Where --verify appends what a GPU took.", rich_help_panel=_OUTPUT
+        ),
+    ] = None
     cards: Annotated[
         bool, typer.Option("--cards", help="List the cards known by name.", rich_help_panel=_OUTPUT)
     ] = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -60,7 +60,6 @@ _ENGINE: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "bucket": ("bucket_bytes", lambda gib: gib * 1024**3),
 }
 """Options of the engine: its field, and how the one becomes the other."""
-_LORA: Final = ("lora", "lora_targets", "qlora")
 
 
 def changed(plan: Plan, given: FitOptions) -> Plan:
@@ -79,13 +78,17 @@ def changed(plan: Plan, given: FitOptions) -> Plan:
         An option has a value that none may have, or goes with another that was not given.
     """
     _refuse_unknown(given)
-    changes: dict[str, Any] = {
-        name: getattr(given, name) for name in _SAME if getattr(given, name) not in {None, False}
-    }
+    changes = _said(given, _SAME)
     if given.kernels is not None:
         changes["fused_kernels"] = _KERNELS[given.kernels]
     with _named():
         return replace(plan, **changes, lora=_lora(plan.lora, given), engine=_engine(plan, given))
+
+
+def _said(given: FitOptions, names: Iterable[str]) -> dict[str, Any]:
+    """Options that were given; 0 is one, and a switch that was not turned is none."""
+    values = {name: getattr(given, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def _lora(lora: Lora | None, given: FitOptions) -> Lora | None:
@@ -96,10 +99,10 @@ def _lora(lora: Lora | None, given: FitOptions) -> Lora | None:
         changes["rank"] = given.lora
     if given.lora_targets is not None:
         changes["targets"] = tuple(name.strip() for name in given.lora_targets.split(",") if name.strip())
-    if given.qlora is not None:
-        changes["quantized"] = given.qlora
-    if not changes or changes == {"quantized": False}:
-        return None if lora is None else replace(lora, **changes)
+    if given.qlora:
+        changes["quantized"] = True
+    if not changes:
+        return lora
     if lora is None and set(changes) == {"targets"}:
         raise RefusedError(
             "it names matrices of adapters, and there are none",
@@ -112,7 +115,7 @@ def _lora(lora: Lora | None, given: FitOptions) -> Lora | None:
 def _engine(plan: Plan, given: FitOptions) -> Engine | None:
     from steelyard.memory.plan import Engine
 
-    said = {name: getattr(given, name) for name in _ENGINE if getattr(given, name) is not None}
+    said = _said(given, _ENGINE)
     if not said:
         return plan.engine
     task = given.task or plan.task
@@ -160,6 +163,8 @@ def _named() -> Iterator[None]:
     try:
         yield
     except RefusedError as error:
+        if error.where != "plan":
+            raise
         field = error.reason.split(" ", 1)[0]
         where = _option(field) if field in _SAME else "steelyard fit"
         raise RefusedError(error.reason, where=where, remedy=error.remedy) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from steelyard.errors import RefusedError
 
 if TYPE_CHECKING:
+    from steelyard.cli.fit_model import Model
     from steelyard.cli.fit_options import FitOptions
     from steelyard.memory.settings import Read
     from steelyard.memory.shapes import ModelShape
@@ -22,7 +23,7 @@ _VERL: Final = "actor_rollout_ref"
 """The part of a verl configuration that no other trainer has."""
 
 
-def read_settings(given: FitOptions) -> Read:
+def read_settings(given: FitOptions) -> tuple[Read, Model]:
     """Read a plan from a settings file, or from verl's settings alone, as its command line has them.
 
     Parameters
@@ -49,7 +50,8 @@ def read_settings(given: FitOptions) -> Read:
         where = "--set" if given.file is None else f"--from {given.file}"
         raise RefusedError("no model is named", where=where, remedy="say --model, too: a path or a name")
     model = found_model(name)
-    return _read_verl(found, changes, model, given) if verl else _read_trl(found, changes, model, given)
+    read = _read_verl if verl else _read_trl
+    return read(found, changes, model.shape, given), model
 
 
 def _read_verl(found: dict[str, Any], changes: list[str], model: ModelShape, given: FitOptions) -> Read:

@@ -79,7 +79,8 @@ def _decoded(plan: Plan, card: Card) -> list[dict[str, Any]]:
     each = plan.tensor_parallel if own else engine.tensor_parallel
     copies = 1 if engine.mode == "server" else max(1, plan.gpus // each)
     batch = -(-plan.completions // copies)
-    batch = batch if own else min(batch, engine.sequences)
+    if not own:
+        batch = min(batch, engine.sequences, _held(plan, card) or batch)
     points = dict.fromkeys([(batch, plan.prompt), (batch, plan.tokens), (1, plan.tokens)])
     return [
         {"sequences": sequences, "context": context}
@@ -96,6 +97,14 @@ def _decoded(plan: Plan, card: Card) -> list[dict[str, Any]]:
         )
         for sequences, context in points
     ]
+
+
+def _held(plan: Plan, card: Card) -> int | None:
+    """Sequences that the engine's cache holds at once; where it holds none, a lint says what comes of it."""
+    from steelyard.memory.engine import held
+
+    found = held(plan, card)
+    return None if found is None else max(1, found)
 
 
 def _decode_section(points: list[dict[str, Any]], card: Card) -> Section:
@@ -118,7 +127,7 @@ def _step(plan: Plan, card: Card) -> StepTime | str:
     from steelyard.memory.steps import step_time
 
     try:
-        return step_time(plan, card)
+        return step_time(plan, card, at_once=_held(plan, card))
     except RefusedError as error:
         return f"{error.reason}; {error.remedy}"
 

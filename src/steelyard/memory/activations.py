@@ -1,19 +1,20 @@
 """What a layer keeps of its tokens until its backward pass, and what that pass makes on the way.
 
-Counted operator by operator, as autograd keeps it; `steelyard fit --verify` counts the same of the real model.
-Bytes of one token, for h hidden, H and K heads of queries and keys, widths d of a key and e of a value, F of the MLP:
+Counted operator by operator, as autograd keeps it; `steelyard fit --verify` counts the real model's operators.
+Bytes of one token, for h hidden, H and K heads of queries and keys, widths d of a key and e of a value, and F of
+the MLP:
 
 | part | keeps |
 |---|---|
 | RMSNorm | its input in fp32, 4h; where its weight is trained, the normalised input: 2h, or 4h in fp32 |
-| linear | its input, 2 x inputs, where it is trained or has an adapter: shared by matrices that read the same |
+| linear | its input, 2 x inputs, where it is trained or has an adapter: once for all that read the same |
 | attention, `flash` | queries, keys, values, output, 2(Hd + Kd + Ke + He), and 4H of log-sums |
 | attention, `sdpa` | the same with keys and values repeated for every query head, and its output copied |
-| attention, `eager` | queries, repeated keys and values, and scores: 6 bytes for each head and token that is seen |
+| attention, `eager` | queries, repeated keys and values, and 6 bytes for each head and token that is seen |
 | gated MLP | gate, its activation, up, 2F each; their product, 2F, as the input of the last matrix |
 
-`torch.autocast` keeps a cast of its own for every matrix that reads fp32, and adapters in fp32 over bf16 weights
-one in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
+`torch.autocast` keeps a cast of its own for every matrix that reads fp32, and so do adapters in fp32 over a base
+in bf16, in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
 """
 
 from __future__ import annotations
@@ -96,11 +97,12 @@ def _residual(plan: Plan) -> int:
     return 4 if plan.precision == "autocast" else 2
 
 
-def _norm(plan: Plan, layer: Layer, width: float) -> float:
-    """What a norm of this width keeps of a token, its output apart."""
+def _norm(plan: Plan, layer: Layer, width: float, *, narrow: bool = False) -> float:
+    """What a norm of this width keeps of a token, its output apart; `narrow`: it is given bf16, whatever the
+    residual stream is in."""
     if layer.norm == "layer" or plan.fused_kernels:
-        return _residual(plan) * width
-    normalised = 4 if layer.norm == "rms_fp32" or plan.precision == "autocast" else 2
+        return (2 if narrow else _residual(plan)) * width
+    normalised = 4 if layer.norm == "rms_fp32" or (plan.precision == "autocast" and not narrow) else 2
     return (4 + (normalised if plan.lora is None else 0)) * width
 
 
@@ -144,7 +146,7 @@ def _attention(plan: Plan, layer: Layer) -> tuple[float, float]:
     one, split = layer.attention, plan.tensor_parallel
     heads, pairs = one.heads / split, max(1.0, one.kv_heads / split)
     key, value = one.head_dim, one.value_dim
-    normed = _norm(plan, layer, (heads + pairs) * key) if one.qk_norm else 0.0
+    normed = _norm(plan, layer, (heads + pairs) * key, narrow=True) if one.qk_norm else 0.0
     if plan.attention == "flash":
         return normed + 2 * (heads * (key + value) + pairs * (key + value)) + 4 * heads, 0.0
     kept = 2 * heads * (2 * key + value)

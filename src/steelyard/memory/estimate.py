@@ -15,7 +15,7 @@ from steelyard.memory.head import head
 from steelyard.memory.plan import Optimizer, Plan
 from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName, Resident
 
-GATHERED = "FSDP2: a layer's bf16 copy while it is used, the next one's beside it; the ends stay until the backward ends"
+GATHERED = "FSDP2: bf16 copies of a layer in use and of the next; the ends' until the backward pass ends"
 AUTOCAST = "torch.autocast: a cast of each fp32 matrix, kept for the backward pass"
 CONTEXT = "memory.md: 0.3 to 0.75 GB per process; the middle"
 ALLOCATOR = "torch's caching allocator: holes between blocks"
@@ -24,8 +24,8 @@ CUBLAS = "torch.backends.cuda: 32 MiB of workspace on Hopper and later, 8 before
 CONTEXT_BYTES = 0.5e9
 """CUDA's context and kernels of one process; device-wide, in no figure of torch."""
 FRAGMENTATION = 0.01
-"""Share of what a pass makes, states apart, that the allocator has reserved and cannot use, apart from blocks whose
-size is known. A share of 0 to 3 % leaves no bias on the public measurements (docs/memory.md, Accuracy)."""
+"""Share of what a pass makes, states apart, that the allocator has reserved and cannot use, beside blocks whose
+size is known. A choice: docs/memory.md, Accuracy, says what shares of 0 and 3 % would do."""
 
 
 def estimate(plan: Plan, card: Card) -> Estimate:

@@ -221,7 +221,7 @@ def _micro_batches(asked: _Asked) -> Lint | None:
         return None
     return Lint(
         "micro_batches",
-        f"{plan.completions} completions do not divide by {ranks} ranks x micro-batches of {plan.micro_batch}",
+        f"{plan.completions} completions do not divide by {ranks} ranks x micro-batch {plan.micro_batch}",
         "trainers refuse it or train on a smaller last batch",
         f"make prompts x generations a multiple of {ranks * plan.micro_batch}",
         "stop",

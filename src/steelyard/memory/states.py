@@ -39,6 +39,7 @@ NF4 = 0.5 + (1 + 4 / 256) / 64
 EIGHT = 2 * (1 + 4 / 256)
 """Bytes of both moments."""
 
+_ROUTERS = frozenset({"gate", "router"})
 _WEIGHT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 2}
 _MOMENT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 4}
 
@@ -66,7 +67,8 @@ def adapted(shape: ModelShape, lora: Lora) -> tuple[tuple[int, Linear], ...]:
     """
     every = [(layer.count, linear) for layer in shape.layers for linear in layer.linears]
     if lora.targets is None:
-        return tuple(every)
+        # What PEFT's "all-linear" finds: experts and routers are bare tensors in transformers, no linear layers.
+        return tuple((n, each) for n, each in every if each.copies == 1 and each.name not in _ROUTERS)
     known = {linear.name for _, linear in every}
     for target in lora.targets:
         if target not in known:

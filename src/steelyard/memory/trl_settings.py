@@ -144,12 +144,17 @@ def read(
     asked = Settings(settings, DEFAULTS, WHERE)
     notes = _unread(asked)
     launch = launched(asked, gpus, notes)
+    return Read(_plan(asked, model, launch, prompt, notes), tuple(notes))
+
+
+def _plan(asked: Settings, model: ModelShape, launch: Launch, prompt: int | None, notes: list[str]) -> Plan:
     lora = _lora(asked, model, notes)
     loaded = _loaded(asked, notes)
     micro, prompts, sequences = _batch(asked, launch.gpus, notes)
     longest, completion = _lengths(asked, prompt, notes)
     optimizer, kernel = _optimizer(asked)
-    plan = Plan(
+    quantized = lora is not None and lora.quantized
+    return Plan(
         model=model,
         prompt=longest,
         completion=completion,
@@ -173,30 +178,28 @@ def read(
         offload_weights=launch.weights,
         offload_reference=launch.weights,
         expandable_segments=_expandable(asked),
-        engine=_engine(
-            asked,
-            model,
-            launch,
-            notes,
-            sequences=sequences,
-            quantized=lora is not None and lora.quantized,
-        ),
+        engine=_engine(asked, model, launch, notes, sequences=sequences, quantized=quantized),
     )
-    return Read(plan, tuple(notes))
 
 
 def _unread(asked: Settings) -> list[str]:
     """Refuse names that are no field; what is a field, touches memory and is not reckoned with, is noted."""
-    notes: list[str] = []
-    for name, value in asked.values.items():
-        if name in FORMER:
-            notes.extend([f"{name}: {FORMER[name]}"] if FORMER[name] else [])
-        elif name not in NAMES:
-            raise asked.refused(
-                f"{name!r} is no field of TRL 1.16's GRPOConfig or ModelConfig", near(name, NAMES)
-            )
-        elif name in UNMODELLED and value != UNMODELLED[name][0]:
-            notes.append(f"{name} = {value!r} is not reckoned with: {UNMODELLED[name][1]}")
+    strange = [name for name in asked.values if name not in NAMES and name not in FORMER]
+    if strange:
+        raise asked.refused(
+            f"no fields of TRL 1.16's GRPOConfig or ModelConfig: {', '.join(strange)}",
+            "; ".join(f"{name}: {near(name, NAMES)}" for name in strange),
+        )
+    former = [name for name in asked.values if name in FORMER]
+    notes = [f"{name}: {FORMER[name]}" for name in former if FORMER[name]]
+    if former:
+        notes.append(f"{', '.join(former)}: of an earlier TRL; the plan is what TRL 1.16 would do")
+    for name, (default, why) in UNMODELLED.items():
+        value = asked.values.get(name, default)
+        if isinstance(value, Mapping):
+            value = {key: one for key, one in value.items() if key != "use_reentrant"} or default
+        if value != default:
+            notes.append(f"{name} = {value!r} is not reckoned with: {why}")
     if asked.flag("auto_find_batch_size"):
         raise asked.refused(
             "auto_find_batch_size breaks prompt groups, and TRL refuses it", "set it to false"
@@ -445,9 +448,7 @@ def _engine(
     context = asked.maybe("vllm_max_model_length", least=1)
     if context is None and model.positions is not None:
         context = model.positions
-        notes.append(
-            f"vllm_max_model_length is not set: vLLM needs room for one of {context} tokens to start"
-        )
+        notes.append(f"vllm_max_model_length is not set: vLLM needs room for {context} tokens to start")
     return Engine(
         mode="colocate",
         utilization=asked.share("vllm_gpu_memory_utilization"),

@@ -163,19 +163,44 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """How far the plan can be taken on this card: None where nothing fits, else the largest that fits."""
+    """How far the plan can be taken on this card, one thing at a time, all else as it is.
+
+    Attributes
+    ----------
+    micro_batch
+        Completions of one pass; where sequences are packed, None, and `micro_tokens` says it in tokens.
+    context
+        Tokens of a prompt and its completion.
+    model
+        Name of the largest dense model of the catalogue. All are None where nothing fits.
+    """
 
     micro_batch: int | None
+    micro_tokens: int | None
     context: int | None
     model: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """An estimate against a card."""
+    """An estimate against a card.
+
+    Attributes
+    ----------
+    verdict
+        `fits`: even the upper end of the band does; `tight`: the band holds the card's size; `does not fit`.
+    why
+        What decides it, in a sentence.
+    levers
+        Changes that buy something at the peak, the largest first.
+    held
+        Sequences of full length that the engine's cache holds at a time; None without an engine.
+    """
 
     estimate: Estimate
     card: Card
     verdict: Verdict
+    why: str
+    held: int | None
     levers: tuple[Lever, ...]
     largest: Largest

@@ -102,35 +102,33 @@ def read(settings: Mapping[str, object], model: ModelShape, *, gpus: int | None 
     (8, 'zero3', 'sharded', 'selective', 2)
     """
     flat = flattened(settings)
-    asked = Settings(resolved(flat), DEFAULTS, WHERE)
+    if flat.get("model_engine") == "megatron":  # a group of Hydra's, with defaults of its own
+        flat = {ACTOR + "strategy": "megatron", **flat}
+    asked = Settings(resolved(flat), {}, WHERE)
     notes = _unread(flat, asked)
     count = gpus or asked.whole("trainer.n_gpus_per_node", least=1) * asked.whole("trainer.nnodes", least=1)
+    return Read(_plan(asked, model, count, notes), tuple(notes))
+
+
+def _plan(asked: Settings, model: ModelShape, gpus: int, notes: list[str]) -> Plan:
     megatron = _strategy(asked) == "megatron"
     lora = _lora(asked, model)
-    prompts, generations = asked.whole("data.train_batch_size", least=1), asked.whole(ROLLOUT + "n", least=1)
-    if generations == 1:
-        notes.append(
-            "rollout.n is 1, verl's default: GRPO compares the completions of a group, so give 2 or more"
-        )
-    parallel = asked.whole(MEGATRON + "tensor_model_parallel_size", least=1) if megatron else 1
-    ranks = asked.whole(ACTOR + "ulysses_sequence_parallel_size", least=1) if not megatron else 1
-    if count % (parallel * ranks):
-        raise asked.refused(
-            f"{count} GPUs are no multiple of {parallel * ranks}", "change the parallel sizes"
-        )
-    micro, packed = _micro(asked, count // (parallel * ranks), ranks)
-    engine = _engine(asked, model, lora, count, notes)
-    count, prompts = _group(asked, count, prompts, megatron=megatron, notes=notes)
+    parallel, spread = _parallel(asked, gpus, megatron=megatron)
+    micro, packed = _micro(asked, gpus // (parallel * spread), spread)
+    engine = _engine(asked, model, lora, gpus, notes)
+    group, prompts = _group(asked, gpus, megatron=megatron, notes=notes)
     optimizer, kernel = _optimizer(asked)
     head, chunk = _head(asked, notes)
-    parked = _offloads(asked, megatron=megatron)
-    plan = Plan(
+    states, weights = _offloads(asked, megatron=megatron)
+    if head == "selective":
+        _scored(asked, packed or micro * _sequence(asked), gpus // (parallel * spread), notes)
+    return Plan(
         model=model,
         prompt=asked.whole("data.max_prompt_length", least=1),
         completion=asked.whole("data.max_response_length", least=1),
         micro_batch=micro,
         micro_tokens=packed,
-        generations=generations,
+        generations=asked.whole(ROLLOUT + "n", least=1),
         prompts=prompts,
         precision=_precision(asked, megatron=megatron),
         optimizer=optimizer,
@@ -144,16 +142,15 @@ def read(settings: Mapping[str, object], model: ModelShape, *, gpus: int | None 
         head_tokens="all",
         expandable_segments=_expandable(asked),
         reference=_reference(asked) and lora is None,
-        gpus=count,
+        gpus=group,
         sharding=_sharding(asked, megatron=megatron),
         tensor_parallel=parallel,
-        sequence_parallel=ranks,
-        offload_optimizer=parked[0],
-        offload_weights=parked[1],
+        sequence_parallel=spread,
+        offload_optimizer=states,
+        offload_weights=weights,
         offload_reference="idle" if megatron else "host",
         engine=engine,
     )
-    return Read(plan, tuple(notes))
 
 
 _SECTIONS: Final = ("actor_rollout_ref.", "data.", "algorithm.", "trainer.")
@@ -181,6 +178,10 @@ def _unread(flat: Mapping[str, object], asked: Settings) -> list[str]:
         notes.append("the reward model is not reckoned with: give it GPUs of its own")
     if asked.get(ROLLOUT + "quantization") is not None:
         notes.append("rollout.quantization: weights of the engine are counted with one byte")
+    if asked.get(ROLLOUT + "n") == 1:
+        notes.append(
+            "rollout.n is 1, verl's default: GRPO compares the completions of a group, so give 2 or more"
+        )
     return notes
 
 
@@ -200,9 +201,21 @@ def _strategy(asked: Settings) -> str:
     return name
 
 
+def _parallel(asked: Settings, gpus: int, *, megatron: bool) -> tuple[int, int]:
+    """Ranks that share one copy of a matrix, and ranks that share one sequence."""
+    name = MEGATRON + "tensor_model_parallel_size"
+    parallel = asked.whole(name, least=1) if megatron else 1
+    spread = 1 if megatron else asked.whole(ACTOR + "ulysses_sequence_parallel_size", least=1)
+    if gpus % (parallel * spread):
+        raise asked.refused(
+            f"{gpus} GPUs are no multiple of {parallel * spread}", "change the parallel sizes"
+        )
+    return parallel, spread
+
+
 def _micro(asked: Settings, ranks: int, spread: int) -> tuple[int, int | None]:
     """Completions of a micro-batch of one rank, and the tokens that bound it (`utils/config.py:95-180`)."""
-    sequence = asked.whole("data.max_prompt_length") + asked.whole("data.max_response_length")
+    sequence = _sequence(asked)
     generations = asked.whole(ROLLOUT + "n", least=1)
     prompts, mini = (
         asked.whole(name, least=1) for name in ("data.train_batch_size", ACTOR + "ppo_mini_batch_size")
@@ -240,8 +253,35 @@ def _micro(asked: Settings, ranks: int, spread: int) -> tuple[int, int | None]:
     return micro, None
 
 
-def _group(asked: Settings, gpus: int, prompts: int, *, megatron: bool, notes: list[str]) -> tuple[int, int]:
+def _sequence(asked: Settings) -> int:
+    """Tokens of the longest prompt and response."""
+    return asked.whole("data.max_prompt_length", least=1) + asked.whole("data.max_response_length", least=1)
+
+
+def _scored(asked: Settings, trained: int, ranks: int, notes: list[str]) -> None:
+    """Tell of a pass for old log-probabilities larger than a micro-batch of training.
+
+    It has no gradient, but whole logits and their softmax, for entropy is always asked for
+    (`trainer/ppo/ray_trainer.py:1300`): 4 bytes of each, as much as training has (`head`).
+    """
+    micro, whole = (
+        asked.maybe(ROLLOUT + name, least=1)
+        for name in ("log_prob_micro_batch_size_per_gpu", "log_prob_micro_batch_size")
+    )
+    tokens = (micro or (whole or 0) // ranks) * _sequence(asked)
+    if asked.flag(ROLLOUT + "log_prob_use_dynamic_bsz"):
+        tokens = asked.whole(ROLLOUT + "log_prob_max_token_len_per_gpu", least=1)
+    if tokens > trained:
+        notes.append(
+            f"log-probabilities are made of {tokens:,} tokens at a time, training of {trained:,}: that pass "
+            "has the larger logits, and is not reckoned with: lower log_prob_micro_batch_size_per_gpu, or "
+            "log_prob_max_token_len_per_gpu"
+        )
+
+
+def _group(asked: Settings, gpus: int, *, megatron: bool, notes: list[str]) -> tuple[int, int]:
     """GPUs that share states, and their part of the prompts: `fsdp_size` makes groups that are copies."""
+    prompts = asked.whole("data.train_batch_size", least=1)
     size = asked.get(FSDP + "fsdp_size")
     if megatron or size in (-1, None) or size == gpus:
         return gpus, prompts
@@ -390,7 +430,7 @@ def _engine(asked: Settings, model: ModelShape, lora: Lora | None, gpus: int, no
 
 def _window(asked: Settings, model: ModelShape, notes: list[str]) -> int:
     """`max_model_len`, else the model's positions (`rollout/vllm_rollout/vllm_async_server.py:1103`)."""
-    sequence = asked.whole("data.max_prompt_length") + asked.whole("data.max_response_length")
+    sequence = _sequence(asked)
     window = asked.maybe(ROLLOUT + "max_model_len", least=1) or model.positions or sequence
     if model.positions is not None and window > model.positions:
         raise asked.refused(

@@ -64,8 +64,12 @@ DEFAULTS: Final[Mapping[str, object]] = {
     _ROLLOUT + "max_num_batched_tokens": 8192,
     _ROLLOUT + "max_model_len": None,
     _ROLLOUT + "quantization": None,
+    _ROLLOUT + "log_prob_micro_batch_size": None,
+    _ROLLOUT + "log_prob_micro_batch_size_per_gpu": None,
+    _ROLLOUT + "log_prob_use_dynamic_bsz": f"${{{_ACTOR}use_dynamic_bsz}}",
+    _ROLLOUT + "log_prob_max_token_len_per_gpu": f"${{{_ACTOR}ppo_max_token_len_per_gpu}}",
     _ROLLOUT + "checkpoint_engine.update_weights_bucket_megabytes": 2048,
-    _ROLLOUT + "update_weights_bucket_megabytes": None,  # where it stood before 0.8
+    _ROLLOUT + "update_weights_bucket_megabytes": None,  # where earlier releases have it
     _MODEL + "enable_gradient_checkpointing": True,
     _MODEL + "enable_activation_offload": False,
     _MODEL + "use_remove_padding": True,
@@ -89,7 +93,7 @@ def overrides(words: Sequence[str]) -> dict[str, object]:
     Raises
     ------
     RefusedError
-        A word without `=`, one that deletes (`~a`), or a list that does not end.
+        A word without `=`, one that deletes (`~a`), an option, or a list that does not end.
 
     Examples
     --------
@@ -100,9 +104,11 @@ def overrides(words: Sequence[str]) -> dict[str, object]:
     for word in words:
         name, equals, text = word.partition("=")
         name = name.strip().lstrip("+")
-        if not equals or not name or name.startswith("~"):
+        if not equals or not name or name[0] in "~-":
             raise RefusedError(
-                f"{word!r} sets nothing", where="Hydra overrides", remedy="write name=value, with no space"
+                f"{word!r} sets nothing",
+                where="Hydra overrides",
+                remedy="write name=value, with no space, and leave Hydra's options out",
             )
         table[name] = _scalar(text.strip())
     return table
@@ -163,14 +169,14 @@ def _lay(flat: dict[str, object], name: str, value: object) -> None:
 
 
 def resolved(flat: Mapping[str, object]) -> dict[str, object]:
-    """Follow values that are a reference as a whole: `${a.b}`, `${.b}` or `${oc.select:a.b,default}`.
+    """Lay settings over defaults; follow values that are `${a.b}`, `${.b}` or `${oc.select:a.b,default}`.
 
     Raises
     ------
     RefusedError
         References that go round.
     """
-    return {name: _follow(flat, name, value) for name, value in flat.items()}
+    return {name: _follow(flat, name, value) for name, value in {**DEFAULTS, **flat}.items()}
 
 
 def _follow(flat: Mapping[str, object], name: str, value: object) -> object:

@@ -13,7 +13,7 @@ from steelyard.report import memory_words as words
 from steelyard.report.figures import Altair, Chart, Figure, Records, halo, layouts
 from steelyard.report.words import one_line, plain
 
-FAMILIES: Final = {"trainer": ("trainer", 8), "engine": ("engine", 4), "device": ("device", 2)}
+FAMILIES: Final = {"trainer": ("trainer", 12), "engine": ("engine", 6), "device": ("device", 2)}
 """Variables of the style sheet, `--trainer-1` and so on, and how many there are."""
 _ROW: Final = 74
 _LABELLED: Final = {False: 0.02, True: 0.06}

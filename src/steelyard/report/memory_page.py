@@ -38,7 +38,10 @@ def write_memory_page(path: Path | str, reports: Sequence[FitReport], *, title: 
         heads, rows = words.compared(reports)
         body += [
             blocks.heading("Card by card", "cards"),
-            Html(f'<div class="card flows">{blocks.table(heads, rows, kind="calls")}</div>'),
+            Html(
+                f'<div class="card flows"><p>{text(words.COMPARED)}</p>'
+                f"{blocks.table(heads, rows, kind='calls')}</div>"
+            ),
         ]
     for place, report in enumerate(reports):
         suffix = f"-{place + 1}" if len(reports) > 1 else ""
@@ -88,7 +91,7 @@ def _answer(report: FitReport, lints: str) -> Html:
     fit = report.fit
     stopped = words.stopped(report)
     link = f'<p class="warned"><a href="#{lints}">{text(stopped)}</a></p>' if stopped else ""
-    verdict = {"fits": "good", "tight": "close", "does not fit": "bad"}[fit.verdict]
+    verdict = {"fits": "good", "tight": "close", "does not fit": "bad"}[words.colour_of(report)]
     tiles = blocks.tiles(
         (f"largest {name}" if name != "context" else "longest context", value, below)
         for name, value, below in words.largest(fit)

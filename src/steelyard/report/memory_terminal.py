@@ -33,8 +33,12 @@ _COLOURS: Final = {
         "plum2",
         "blue",
         "cyan3",
+        "hot_pink3",
+        "dark_olive_green3",
+        "slate_blue1",
+        "sea_green2",
     ),
-    "engine": ("dark_orange", "gold3", "orange_red1", "khaki3"),
+    "engine": ("dark_orange", "gold3", "orange_red1", "khaki3", "indian_red", "tan"),
     "device": ("grey62", "grey42", "grey78"),
 }
 """A family of colours for each owner, in the order of its residents; then from the first again."""
@@ -51,7 +55,7 @@ def print_fit(console: Console, report: FitReport) -> None:
         What to print.
     """
     fit, width = report.fit, min(_WIDTH, console.width)
-    console.print(Text(words.headline(fit), style=_STYLES[fit.verdict]), width=width)
+    console.print(Text(words.headline(fit), style=_STYLES[words.colour_of(report)]), width=width)
     if stopped := words.stopped(report):
         console.print(Text(stopped, style="red"), width=width)
     for sentence, style in (
@@ -93,13 +97,26 @@ def print_comparison(console: Console, reports: Sequence[FitReport]) -> None:
     console.print(Text(words.ground(plan), style="dim"), width=width)
     console.print()
     heads, rows = words.compared(reports)
-    table = Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim", show_edge=False)
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        width=width,
+        header_style="dim",
+        show_edge=False,
+        collapse_padding=True,
+    )
     for place, head in enumerate(heads):
         numeric = place in {2, 4, 6}
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            head,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=place > 0 and width == _WIDTH,
+        )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     console.print(table)
+    console.print(Text(words.COMPARED, style="dim"), width=width)
     for report in reports:
         if stopped := words.stopped(report):
             named = f"\n{plain(report.fit.card.name)}: {stopped.replace(' (see below)', '')}"
@@ -145,7 +162,7 @@ def _cells(fit: Fit, phase: Phase, known: dict[str, str], scale: float) -> list[
     style = colours(fit)
     cells: list[tuple[str, str]] = []
     total = 0.0
-    for one in words.largest_first(phase):
+    for one in sorted(phase.residents, key=lambda one: list(known).index(one.name)):
         total += one.bytes
         wide = round(total * scale) - len(cells)
         if wide > 0:

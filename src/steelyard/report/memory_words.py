@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 from steelyard.memory.lints import Lint
 from steelyard.memory.plan import Engine, Lora, Plan
-from steelyard.memory.values import GIB, Fit, Lever, Owner, Phase, Resident
+from steelyard.memory.values import GIB, Fit, Lever, Owner, Phase, Resident, Verdict
 from steelyard.report.units import counted, number
 from steelyard.report.words import Section, plain
 
 NOTICED: Final = 0.005
 """The part of the peak that is worth a change; what buys less is told apart."""
 OTHERS: Final = "Nothing to gain by these: the peak stays, or another phase becomes it"
+COMPARED: Final = "GiB on the fullest GPU; batch: the largest micro-batch that fits."
 NOTES: Final = "How the settings were read"
 NO_LEVER: Final = "No change that is known here lowers the peak."
 TITLES: Final = {"generation": "Generation", "training": "Training", "sync": "Weight sync"}
@@ -114,16 +115,22 @@ def stopped(report: FitReport) -> str:
     return f"As planned it will not run, or not as it says: {', '.join(stops)} (see below)." if stops else ""
 
 
+def colour_of(report: FitReport) -> Verdict:
+    """The verdict whose colour the answer has: what fits, and does not run, is not green."""
+    verdict = report.fit.verdict
+    return "tight" if verdict == "fits" and stopped(report) else verdict
+
+
 def lint_says(lint: Lint) -> str:
-    """What was seen and what comes of it, as sentences."""
-    return " ".join(f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in map(plain, (lint.what, lint.why)))
+    """What was seen, and what comes of it."""
+    return f"{plain(lint.what).rstrip('.')}: {plain(lint.why).rstrip('.')}."
 
 
 def doubt(fit: Fit) -> str:
     """How far the numbers are to be trusted, and why."""
     estimate = fit.estimate
     band = f"± {number(100 * estimate.band)}\N{NO-BREAK SPACE}%"
-    return f"Confidence: {estimate.confidence}, {band}. {plain(estimate.why)}"
+    return f"Confidence: {estimate.confidence}, {band}: {plain(estimate.why).rstrip('.')}."
 
 
 def ground(plan: Plan) -> str:
@@ -290,7 +297,7 @@ def parameters(plan: Plan) -> str:
 
 def compared(reports: Sequence[FitReport]) -> tuple[list[str], list[list[str]]]:
     """Several cards in a table: its heads and its rows."""
-    heads = ["card", "verdict", "peak GiB", "range", "of GiB", "phase", "largest micro-batch"]
+    heads = ["card", "verdict", "GiB", "range", "of", "peak in", "batch"]
     rows = [
         [
             plain(fit.card.name),

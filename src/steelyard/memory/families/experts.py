@@ -11,12 +11,12 @@ from steelyard.memory.families.parts import GATED, Feeding, dense, matrices
 from steelyard.memory.shapes import Linear, Mlp
 
 
-def mixtral(keys: Keys, _layer: int) -> Feeding:
-    """Experts in every layer, of the width that a dense one would have; named w1, w3, w2 in checkpoints."""
+def everywhere(keys: Keys, _layer: int, *, key: str, names: tuple[str, ...]) -> Feeding:
+    """Experts in every layer, `key` of them, of the width that a dense one would have (Mixtral, OLMoE)."""
     hidden, width = keys.count("hidden_size"), keys.count("intermediate_size")
-    experts, active = _experts(keys, "num_local_experts")
+    experts, active = _experts(keys, key)
     router = Linear(name="gate", inputs=hidden, outputs=experts)
-    linears = matrices(hidden, width, names=("w1", "w3", "w2"), gated=True, copies=experts)
+    linears = matrices(hidden, width, names=names, gated=True, copies=experts)
     return Feeding(Mlp(width=width, experts=experts, active=active), (router, *linears))
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from steelyard.memory.families.keys import Keys
-from steelyard.memory.families.parts import Attending, grouped
+from steelyard.memory.families.parts import Attending
 from steelyard.memory.shapes import Attention, Linear
 
 
@@ -37,31 +35,9 @@ def falcon_norms(keys: Keys) -> int:
     return 2 if said == 2 or not keys.flag("parallel_attn") else 1
 
 
-def stablelm(keys: Keys) -> Attending:
-    """StableLM 2: each head has a norm of its own if `qk_layernorm`, which has no bias."""
-    whole = keys.flag("qk_layernorm")
-    return grouped(keys, qkv_bias="use_qkv_bias", qk_norm="whole" if whole else "no")
-
-
 def stablelm_norms(keys: Keys) -> int:
     """One where attention and MLP run side by side."""
     return 1 if keys.flag("use_parallel_residual") else 2
-
-
-def phi(keys: Keys) -> Attending:
-    """Phi-1 and 2; `qk_layernorm` gives queries and keys a LayerNorm of a head's width, with bias."""
-    part = grouped(keys, names=("q_proj", "k_proj", "v_proj", "dense"), qkv_bias=True, out_bias=True)
-    if not keys.flag("qk_layernorm"):
-        return part
-    return Attending(replace(part.heads, qk_norm=True), part.linears, 4 * part.heads.head_dim)
-
-
-def cohere(keys: Keys) -> Attending:
-    """Command R; `use_qk_norm` (R+) gives every head a norm of its own."""
-    whole = keys.flag("use_qk_norm")
-    return grouped(
-        keys, qkv_bias="attention_bias", out_bias="attention_bias", qk_norm="whole" if whole else "no"
-    )
 
 
 def opt_ends(keys: Keys) -> int:

@@ -33,8 +33,8 @@ class Feeding:
     vectors: int = 0
 
 
-QkNorm = Literal["no", "head", "whole"]
-"""Queries and keys are normalised: not at all, each head by the same vector, or all heads by one each."""
+QkNorm = Literal["no", "head", "head_biased", "whole"]
+"""Queries and keys are normalised: every head by the same vector, that and a bias, or each by its own."""
 
 
 def head_counts(keys: Keys, *, even: bool = False) -> tuple[int, int, int]:
@@ -67,10 +67,15 @@ def grouped(
     qkv_bias: Bias = False,
     out_bias: Bias = False,
     qk_norm: QkNorm = "no",
+    normed: Bias = True,
     sinks: bool = False,
     even: bool = False,
 ) -> Attending:
-    """Attention by head; two `names`: queries, keys and values are one matrix."""
+    """Attention by head.
+
+    Two `names`: queries, keys and values are one matrix. `normed` says whether `qk_norm` holds; `even`: each
+    head has keys and values of its own, and no config says otherwise.
+    """
     hidden = keys.count("hidden_size")
     heads, groups, width = head_counts(keys, even=even)
     bias = keys.flag(qkv_bias)
@@ -81,16 +86,17 @@ def grouped(
         for name, n in zip(into, wide, strict=True)
     )
     back = Linear(name=out, inputs=heads * width, outputs=hidden, bias=keys.flag(out_bias))
-    normed = {"no": 0, "head": 2 * width, "whole": (heads + groups) * width}[qk_norm]
+    kind = qk_norm if keys.flag(normed) else "no"
+    norms = {"no": 0, "head": 2 * width, "head_biased": 4 * width, "whole": (heads + groups) * width}[kind]
     attention = Attention(
         heads=heads,
         kv_heads=groups,
         head_dim=width,
         value_dim=width,
         cache_dim=2 * groups * width,
-        qk_norm=qk_norm != "no",
+        qk_norm=kind != "no",
     )
-    return Attending(attention, (*linears, back), normed + (heads if sinks else 0))
+    return Attending(attention, (*linears, back), norms + (heads if sinks else 0))
 
 
 def latent(keys: Keys) -> Attending:

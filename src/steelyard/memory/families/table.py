@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from steelyard.memory.families import experts, older, windows
 from steelyard.memory.families.keys import Keys
-from steelyard.memory.families.parts import Attending, Feed, dense, grouped, latent
+from steelyard.memory.families.parts import GATED, Attending, Feed, dense, grouped, latent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ _NORMED_DIFFERENTLY: Final = {
     ),
     "cohere": Family(
         defaults={**_COHERE, "attention_bias": False, "use_qk_norm": False},
-        attention=older.cohere,
+        attention=partial(_ALL_BIASED, qk_norm="whole", normed="use_qk_norm"),
         norms=1,
         norm="layer",
     ),
@@ -221,14 +221,21 @@ _NORMED_DIFFERENTLY: Final = {
             "qk_layernorm": False,
             "use_parallel_residual": False,
         },
-        attention=older.stablelm,
+        attention=partial(grouped, qkv_bias="use_qkv_bias", qk_norm="whole", normed="qk_layernorm"),
         norms=older.stablelm_norms,
         norm="layer",
         norm_bias=True,
     ),
     "phi": Family(
         defaults={**_sizes(51200, 2048, 8192, 24, 32, None, tied=False), "qk_layernorm": False},
-        attention=older.phi,
+        attention=partial(
+            grouped,
+            names=("q_proj", "k_proj", "v_proj", "dense"),
+            qkv_bias=True,
+            out_bias=True,
+            qk_norm="head_biased",
+            normed="qk_layernorm",
+        ),
         feed=partial(dense, names=("fc1", "fc2"), gated=False, bias=True),
         norms=1,
         norm="layer",
@@ -246,7 +253,7 @@ _EXPERTS: Final = {
             "num_local_experts": 8,
             "num_experts_per_tok": 2,
         },
-        feed=experts.mixtral,
+        feed=partial(experts.everywhere, key="num_local_experts", names=("w1", "w3", "w2")),
         windows=windows.everywhere,
     ),
     "qwen2_moe": Family(
@@ -317,6 +324,32 @@ _EXPERTS: Final = {
         },
         attention=latent,
         feed=partial(experts.deepseek, router_bias=True),
+    ),
+    "glm4_moe": Family(
+        defaults={
+            **_sizes(151552, 4096, 10944, 46, 96, 8, tied=False),
+            "attention_bias": False,
+            "mlp_bias": False,
+            "use_qk_norm": False,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 128,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 1408,
+            "moe_layer_freq": 1,
+        },
+        attention=partial(grouped, qkv_bias="attention_bias", qk_norm="head", normed="use_qk_norm"),
+        feed=partial(experts.deepseek, router_bias=True),
+    ),
+    "olmoe": Family(
+        defaults={
+            **_sizes(50304, 2048, 2048, 16, 16, None, tied=False),
+            "attention_bias": False,
+            "num_experts": 64,
+            "num_experts_per_tok": 8,
+        },
+        attention=partial(_ALL_BIASED, qk_norm="whole"),
+        feed=partial(experts.everywhere, key="num_experts", names=GATED),
     ),
     "gpt_oss": Family(
         defaults={
