@@ -128,8 +128,17 @@ def fit(verdict="does not fit", *, growth=1.0, band=0.1, name="Qwen3-8B", card=C
             plan=plan,
         ),
     )
-    largest = Largest(micro_batch=None if verdict == "does not fit" else 12, context=4096, model="Qwen3-4B")
-    return Fit(estimate=estimate, card=card, verdict=verdict, levers=levers, largest=largest)
+    batch = None if verdict == "does not fit" else 12
+    largest = Largest(micro_batch=batch, micro_tokens=None, context=4096, model="Qwen3-4B")
+    return Fit(
+        estimate=estimate,
+        card=card,
+        verdict=verdict,
+        why="97.7 GiB of 79.2",
+        held=23,
+        levers=levers,
+        largest=largest,
+    )
 
 
 def report(text="", **changes):

@@ -57,6 +57,36 @@ def test_each_verdict_is_said_in_words(verdict, words_of_it):
     assert words_of_it in " ".join(shown(report(verdict=verdict)).split())
 
 
+def test_what_fits_and_does_not_start_says_why_in_place_of_its_size():
+    idle = replace(
+        fit(growth=0.1), why="the engine's 30% of the card hold not one sequence: it does not start"
+    )
+    one = report()._replace(fit=idle)
+    assert words.headline(one.fit) == (
+        "Qwen3-8B on 1 x H100 80GB does not fit: "
+        "the engine's 30% of the card hold not one sequence: it does not start."
+    )
+    assert "which fits" not in shown(one)
+
+
+def test_the_answer_is_not_green_where_something_stops_it():
+    one = report(verdict="fits")
+    assert words.colour_of(one) == "tight"
+    assert words.colour_of(one._replace(lints=())) == "fits"
+    assert words.stopped(one._replace(lints=())) == ""
+
+
+def test_of_packed_sequences_the_largest_is_in_tokens():
+    one = fit()
+    plan = replace(one.estimate.plan, micro_tokens=9000)
+    packed = replace(
+        one,
+        estimate=replace(one.estimate, plan=plan),
+        largest=replace(one.largest, micro_tokens=12000),
+    )
+    assert words.largest(packed)[0] == ("pass", "12,000 tokens", "planned: 9,000")
+
+
 def test_of_several_gpus_it_says_that_it_is_each():
     assert "of 79.2 GiB of each GPU." in words.headline(fit(gpus=8))
     assert words.headline(fit(gpus=8)).startswith("Qwen3-8B on 8 x H100 80GB")
@@ -203,12 +233,13 @@ class TestPage:
     ):
         with launched(tmp_path) as browser:
             page = browser.open(pages / f"{name}.html")
-            for width in (1600, 400, 320):
+            for width in (1600, 700, 320):
                 page.show(width=width)
                 page.drawn(width)
                 assert page.js("document.documentElement.scrollWidth <= innerWidth"), width
                 bars_drawn = "document.querySelectorAll('[data-figure] svg .mark-rect path').length"
                 assert page.js(bars_drawn) >= 15
+                assert page.js("document.querySelectorAll('figure .keys li').length") % 11 == 0
                 assert page.js(CUT_OFF) == [], width
             assert page.js("document.querySelectorAll('img').length") == 0
             assert page.asked_for() == [page.url]

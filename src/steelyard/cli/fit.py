@@ -1,17 +1,20 @@
 """`steelyard fit`: whether a run's memory fits a card, and what to change.
 
-Exits with 1 if it does not fit, or a lint says that it will not run (of several cards: on none), so that
-`steelyard fit ... && accelerate launch ...` starts what can start, or if --verify built
-another model than was reckoned with; with 0 if it fits, or is tight.
+Exits with 0 if it fits or is tight, so that `steelyard fit ... && accelerate launch ...` starts what can
+start. Exits with 1 if it does not fit (of several cards: on none), if a lint says that it will not run, or if
+`--verify` built another model than was reckoned with.
 
-`--json` is one document with these keys: `model` (`name`, `parameters`, `active`), `plan` (every field of
-`steelyard.memory.plan.Plan`, without the shape), `notes` (how a settings file was read), and `fits`, one for
-each card: `card`, `verdict`, `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `band`, `confidence`, `why`,
-`phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, `residents` with `name`, `owner`, `bytes`,
-`formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`), `largest` (`micro_batch`, `context`,
-`model`), `lints` (`code`, `what`, `why`, `remedy`, `severity`), `decode` and `step` (both of
-`steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`). Bytes are bytes, and null is
-not known.
+`--json` is one document. Bytes are bytes, and null is not known. Its keys:
+
+- `model`: `name`, `family`, `parameters`, `active`;
+- `plan`: every field of `steelyard.memory.plan.Plan` but the shape; `notes`: how settings were read;
+- `fits`: one for each card, with `card`, `verdict`, `why`,
+  `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `band`, `confidence`, `doubt` (the confidence's reason),
+  `phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, and `residents` with `name`, `owner`, `bytes`,
+  `formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`),
+  `largest` (`micro_batch`, `micro_tokens`, `context`, `model`), `held` (sequences in the engine's cache),
+  `lints` (`code`, `what`, `why`, `remedy`, `severity`), `decode` and `step` (of
+  `steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`).
 """
 
 from __future__ import annotations

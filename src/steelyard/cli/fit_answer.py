@@ -65,7 +65,7 @@ def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] 
     from steelyard.report.memory_words import FitReport
 
     found = fit.fit(read.plan, card)
-    speed = speed_of(read.plan, card, given)
+    speed = speed_of(found, given)
     return Answer(
         FitReport(
             fit=found,

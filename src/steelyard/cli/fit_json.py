@@ -51,6 +51,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
     return {
         "card": fit.card,
         "verdict": fit.verdict,
+        "why": fit.why,
         "peak": {
             "phase": peak.name,
             "moment": peak.moment,
@@ -60,13 +61,14 @@ def _fit(fit: Fit) -> dict[str, Any]:
         },
         "band": estimate.band,
         "confidence": estimate.confidence,
-        "why": estimate.why,
+        "doubt": estimate.why,
         "phases": [_phase(phase) for phase in estimate.phases],
         "levers": [
             {"name": one.name, "option": one.option, "saves": one.saves, "cost": one.cost}
             for one in sorted(fit.levers, key=lambda one: -one.saves)
         ],
         "largest": fit.largest,
+        "held": fit.held,
     }
 
 

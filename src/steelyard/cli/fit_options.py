@@ -128,6 +128,9 @@ class FitOptions(NamedTuple):
     reference: Annotated[
         bool, _switch(_TRAINER, "reference", "A reference model (beta above 0, no LoRA).")
     ] = False
+    no_reference: Annotated[bool, _switch(_TRAINER, "no-reference", "None, whatever the settings say.")] = (
+        False
+    )
     sharding: Annotated[
         str | None, _word(_TRAINER, "WORD", "What GPUs share; FSDP is zero3: none, zero1, zero2, zero3.")
     ] = None

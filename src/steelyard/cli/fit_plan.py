@@ -79,6 +79,12 @@ def changed(plan: Plan, given: FitOptions) -> Plan:
     """
     _refuse_unknown(given)
     changes = _said(given, _SAME)
+    if given.no_reference:
+        if given.reference:
+            raise RefusedError(
+                "there is one, and there is none", where="--no-reference", remedy="say one of them"
+            )
+        changes["reference"] = False
     if given.kernels is not None:
         changes["fused_kernels"] = _KERNELS[given.kernels]
     with _named():
@@ -116,9 +122,9 @@ def _engine(plan: Plan, given: FitOptions) -> Engine | None:
     from steelyard.memory.plan import Engine
 
     said = _said(given, _ENGINE)
-    if not said:
-        return plan.engine
     task = given.task or plan.task
+    if not said:
+        return plan.engine if task == "grpo" else None
     if task != "grpo":
         raise RefusedError(
             f"nothing generates in a plan of {task}",

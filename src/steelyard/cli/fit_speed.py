@@ -12,7 +12,7 @@ from steelyard.report.words import Row, Section
 if TYPE_CHECKING:
     from steelyard.memory.plan import Plan
     from steelyard.memory.steps import StepTime
-    from steelyard.memory.values import Card
+    from steelyard.memory.values import Card, Fit
     from steelyard.pricing.money import Prices
     from steelyard.pricing.values import Price
 
@@ -38,12 +38,12 @@ class Speed(NamedTuple):
     step: dict[str, Any] | None
 
 
-def speed_of(plan: Plan, card: Card, given: FitOptions) -> Speed:
+def speed_of(fit: Fit, given: FitOptions) -> Speed:
     """How fast a plan runs on a card.
 
     Parameters
     ----------
-    plan, card
+    fit
         What is to run, on what.
     given
         The options: what is known of rewards and money.
@@ -53,9 +53,13 @@ def speed_of(plan: Plan, card: Card, given: FitOptions) -> Speed:
     RefusedError
         Some of a reward's numbers are said, and others lacking.
     """
-    points = _decoded(plan, card)
-    sections = [_decode_section(points, card)] if points else []
-    timed = _step(plan, card)
+    plan, card = fit.estimate.plan, fit.card
+    held = None if fit.held is None else max(1, fit.held)  # if none, a lint says what comes of it
+    points = _decoded(plan, card, held)
+    sections = [_decode_section(points, fit)] if points else []
+    if plan.task == "inference":
+        return Speed(tuple(sections), points, None)
+    timed = _step(plan, card, held)
     if isinstance(timed, str):
         sections.append(Section("step", "A step", [Row("not known", "", "", timed)]))
         return Speed(tuple(sections), points, None)
@@ -65,7 +69,7 @@ def speed_of(plan: Plan, card: Card, given: FitOptions) -> Speed:
     return Speed(tuple(sections), points, _step_values(timed, price, dollars))
 
 
-def _decoded(plan: Plan, card: Card) -> list[dict[str, Any]]:
+def _decoded(plan: Plan, card: Card, held: int | None) -> list[dict[str, Any]]:
     """Points of the roofline: the batch as it begins and as it ends, and one sequence alone."""
     from dataclasses import asdict
 
@@ -80,7 +84,7 @@ def _decoded(plan: Plan, card: Card) -> list[dict[str, Any]]:
     copies = 1 if engine.mode == "server" else max(1, plan.gpus // each)
     batch = -(-plan.completions // copies)
     if not own:
-        batch = min(batch, engine.sequences, _held(plan, card) or batch)
+        batch = min(batch, engine.sequences, held or batch)
     points = dict.fromkeys([(batch, plan.prompt), (batch, plan.tokens), (1, plan.tokens)])
     return [
         {"sequences": sequences, "context": context}
@@ -99,15 +103,7 @@ def _decoded(plan: Plan, card: Card) -> list[dict[str, Any]]:
     ]
 
 
-def _held(plan: Plan, card: Card) -> int | None:
-    """Sequences that the engine's cache holds at once; where it holds none, a lint says what comes of it."""
-    from steelyard.memory.engine import held
-
-    found = held(plan, card)
-    return None if found is None else max(1, found)
-
-
-def _decode_section(points: list[dict[str, Any]], card: Card) -> Section:
+def _decode_section(points: list[dict[str, Any]], fit: Fit) -> Section:
     rows = [
         Row(
             f"{counted(one['sequences'], 'sequence')} at {number(one['context'])} tokens",
@@ -117,17 +113,19 @@ def _decode_section(points: list[dict[str, Any]], card: Card) -> Section:
         )
         for one in points
     ]
-    return Section(
-        "decode", f"Decoding, at most ({number(card.sustained / 1e9)} GB/s sustained of {card.name})", rows
-    )
+    if fit.held is not None:
+        told = f"of {number(fit.estimate.plan.tokens)} tokens at once, on one copy"
+        rows.append(Row("the engine's cache holds", counted(fit.held, "sequence"), "", told))
+    rate = number(fit.card.sustained / 1e9)
+    return Section("decode", f"Decoding, at most ({rate} GB/s sustained of {fit.card.name})", rows)
 
 
-def _step(plan: Plan, card: Card) -> StepTime | str:
+def _step(plan: Plan, card: Card, held: int | None) -> StepTime | str:
     """Seconds of a step, or why they are not known."""
     from steelyard.memory.steps import step_time
 
     try:
-        return step_time(plan, card, at_once=_held(plan, card))
+        return step_time(plan, card, at_once=held)
     except RefusedError as error:
         return f"{error.reason}; {error.remedy}"
 
@@ -174,7 +172,11 @@ def _step_section(timed: StepTime, price: Price, dollars: float | None) -> Secti
     """A step in words; of busy time the range is what the assumed shares leave open."""
     known = f"{number(timed.low)} to {number(timed.high)} s"
     rows = [
-        Row("generation", amount(timed.generation_s, "s"), "", "prompts read, completions decoded"),
+        *(
+            [Row("generation", amount(timed.generation_s, "s"), "", "prompts read, completions decoded")]
+            if timed.generation_s
+            else []
+        ),
         Row("training", amount(timed.training_s, "s"), "", "forward and backward passes"),
         Row("both (busy)", amount(timed.busy_s, "s"), known, "; ".join(timed.says)),
     ]

@@ -56,9 +56,16 @@ def of_layer(plan: Plan, layer: Layer) -> Kept:
     kept = norms + attention + mlp + reads
     # The last matrix, then the product, come first: gradients of the product and of both its factors live while
     # the product itself is gone. Attention's turn comes when the MLP's share has been freed.
-    above = residual * hidden + max(turn, scores - mlp)
-    forward = 2 * residual * hidden + max(3 * _width(plan, layer), _inference(plan, layer))
+    above = (residual + (8 if _apart(plan) else 0)) * hidden + max(turn, scores - mlp)
+    forward = 4 * residual * hidden + max(3 * _width(plan, layer), _inference(plan, layer))
     return Kept(kept=kept * tokens, backward=above * tokens, forward=forward * tokens)
+
+
+def mask(plan: Plan) -> float:
+    """Bytes of what says which token sees which, where a kernel needs it in full: of a window, or of scores."""
+    windows = any((layer.attention.window or plan.tokens) < plan.tokens for layer in plan.model.layers)
+    each = {"flash": 0, "sdpa": 3 if windows else 0, "eager": 2}[plan.attention]
+    return float(each * plan.micro_batch * plan.tokens**2)
 
 
 def inputs(plan: Plan) -> float:
@@ -125,7 +132,7 @@ def _reads(plan: Plan, layer: Layer) -> float:
         elif linear.inputs != hidden:
             found += linear.inputs * (4 if _apart(plan) else 2)
         else:
-            normed["second" if linear.name in _MLP else "first"].append(linear)
+            normed["second" if linear.name in _MLP and layer.norms > 1 else "first"].append(linear)
     for readers in normed.values():
         if readers and _apart(plan):
             found += 4 * hidden * len(readers)
@@ -153,8 +160,8 @@ def _attention(plan: Plan, layer: Layer) -> tuple[float, float]:
     if plan.attention == "sdpa":
         return normed + kept + 2 * heads * value + 4 * heads, 0.0
     seen = min(plan.tokens, one.window or plan.tokens) if plan.tokens else 0
-    scores = heads * seen
-    return normed + kept + 6 * scores, 6 * scores
+    each = 8 if one.capped else 6
+    return normed + kept + each * heads * seen, 6 * heads * seen
 
 
 def _inference(plan: Plan, layer: Layer) -> float:
@@ -162,8 +169,12 @@ def _inference(plan: Plan, layer: Layer) -> float:
     one, split = layer.attention, plan.tensor_parallel
     heads = one.heads / split
     kept = 2 * heads * (2 * one.head_dim + one.value_dim)
-    # bf16 scores, their fp32 copy, fp32 softmax
-    return kept + 10 * heads * plan.tokens if plan.attention == "eager" else kept + 2 * heads * one.value_dim
+    # bf16 scores (and their tanh), their fp32 copy, fp32 softmax
+    return (
+        kept + (12 if one.capped else 10) * heads * plan.tokens
+        if plan.attention == "eager"
+        else kept + 2 * heads * one.value_dim
+    )
 
 
 def _width(plan: Plan, layer: Layer) -> float:
@@ -178,7 +189,7 @@ def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
     mlp, wide = layer.mlp, _width(plan, layer)
     product = wide if plan.lora is None or _adapts(plan, _LAST) else 0.0
     if not mlp.gated:
-        return wide, 2 * wide - product
+        return mlp.steps * wide, (3 if mlp.steps > 1 else 2) * wide - product
     kept = (2 if plan.fused_kernels else 3) * wide
     if mlp.experts:
         # Tokens gathered for their experts, the product, what experts hand back for the router's gradient.

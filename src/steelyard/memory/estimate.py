@@ -85,7 +85,11 @@ def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
             [*kept, *ends, *through, *_saved_casts(plan), *end.backward],
             end.hole + hole,
         ),
-        ("backward of a layer", [*kept, *ends, *turn, *_saved_casts(plan)], hole),
+        (
+            "backward of a layer",
+            [*kept, *_gathered_ends(plan), *_mask(plan), *turn, *_saved_casts(plan)],
+            hole,
+        ),
         ("optimizer step", [*_states(plan), *states.step_temporaries(plan)], 0.0),
     ]
     return found
@@ -104,7 +108,7 @@ def forward(plan: Plan) -> list[Resident]:
         "activations", widest, f"{widest / max(tokens, 1):,.0f} B x {tokens:,} tokens of one layer"
     )
     widest_moment = max([*head(plan).forward, layer], key=_size)
-    return [*states.weights(plan), cache, widest_moment]
+    return [*states.weights(plan), cache, widest_moment, *_mask(plan)]
 
 
 def at_home(plan: Plan, card: Card) -> Plan:
@@ -165,12 +169,23 @@ def _ends(plan: Plan) -> list[Resident]:
     tokens, shape = plan.step_tokens, plan.model
     size = activations.ends(plan)
     found = [resident("last norm", size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
+    return [*found, *_gathered_ends(plan), *_mask(plan)]
+
+
+def _gathered_ends(plan: Plan) -> list[Resident]:
+    """Embedding and head, whole."""
+    shape = plan.model
     if _gathers(plan):
         count = shape.embedding * (1 if shape.tied else 2)
-        found.append(
-            resident("gathered ends", 2.0 * count / plan.tensor_parallel, f"2 B x {count:,}", GATHERED)
-        )
-    return found
+        return [resident("gathered ends", 2.0 * count / plan.tensor_parallel, f"2 B x {count:,}", GATHERED)]
+    return []
+
+
+def _mask(plan: Plan) -> list[Resident]:
+    """Which token sees which."""
+    size = activations.mask(plan)
+    said = f"{plan.micro_batch} sequences x {plan.tokens:,} x {plan.tokens:,} tokens"
+    return [resident("attention mask", size, said)] if size else []
 
 
 def _reduced(plan: Plan) -> float:

@@ -11,7 +11,7 @@ Bytes of one logit (a token times an entry of the vocabulary) that live at once:
 | fused | of a tile of 4,096 tokens x 32,768 entries: 2 | the same |
 
 What is naive is what `torch.nn.functional.cross_entropy(logits.float(), labels)` keeps, as transformers' causal
-models do it. A chunked or fused head whose weights are trained sums up their gradient beside the others.
+models do it; a cap (Gemma 2) keeps 2 more, its tanh. A chunked or fused head whose weights are trained sums up their gradient beside the others.
 """
 
 from __future__ import annotations
@@ -57,24 +57,27 @@ def two_copies(batch: int, tokens: int, vocabulary: int) -> float:
 def head(plan: Plan) -> Head:
     """What a plan's head keeps."""
     tokens, shape = plan.logit_tokens, plan.model
+    cap = 2.0 if shape.capped else 0.0
     vocabulary = -(-shape.vocabulary // plan.tensor_parallel)
     if plan.task == "inference":
-        logits = _logits(tokens, vocabulary, 2.0, "bf16 logits", CROSS_ENTROPY)
+        logits = _logits(tokens, vocabulary, 2.0 + cap, "bf16 logits", CROSS_ENTROPY)
         return Head(forward=(logits,), backward=(), after=(), hole=0.0)
     if plan.head == "naive":
         kept = plan.precision == "sharded"
         return Head(
-            forward=(_logits(tokens, vocabulary, 10.0, "bf16, fp32 and log-softmax", CROSS_ENTROPY),),
+            forward=(_logits(tokens, vocabulary, 10.0 + cap, "bf16, fp32 and log-softmax", CROSS_ENTROPY),),
             backward=(
-                _logits(tokens, vocabulary, 16.0, "fp32, log-softmax, two gradients", BOUNDARY)
+                _logits(tokens, vocabulary, 16.0 + cap, "fp32, log-softmax, two gradients", BOUNDARY)
                 if kept
-                else _logits(tokens, vocabulary, 14.0, "bf16, log-softmax, two gradients", CROSS_ENTROPY),
+                else _logits(
+                    tokens, vocabulary, 14.0 + cap, "bf16, log-softmax, two gradients", CROSS_ENTROPY
+                ),
             ),
             after=(),
             hole=2.0 * tokens * vocabulary if kept else 0.0,
         )
     if plan.head == "selective":
-        logits = _logits(tokens, vocabulary, 4.25, "bf16, gradient, a row in fp32", SELECTIVE)
+        logits = _logits(tokens, vocabulary, 4.25 + cap, "bf16, gradient, a row in fp32", SELECTIVE)
         return Head(forward=(logits,), backward=(logits,), after=(), hole=0.0)
     return _tiled(plan, tokens, vocabulary)
 

@@ -44,6 +44,8 @@ class Attention:
         Tokens that a sliding window sees; None sees all.
     qk_norm
         Queries and keys are normalised (Qwen3, Gemma 3).
+    capped
+        Scores go through a tanh (Gemma 2).
     """
 
     heads: int
@@ -53,6 +55,7 @@ class Attention:
     cache_dim: int
     window: int | None = None
     qk_norm: bool = False
+    capped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class Mlp:
     experts, active, shared
         Routed experts, how many of them see a token, and the width of what always does, 0 if nothing: a dense
         layer has no experts.
+    steps
+        Tensors of its width that the activation keeps for its backward pass.
     """
 
     width: int
@@ -75,6 +80,7 @@ class Mlp:
     experts: int = 0
     active: int = 0
     shared: int = 0
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,8 @@ class ModelShape:
         Parameters outside of the layers that are neither embedding nor head: the last norm, a head's bias.
     positions
         Longest context that it was made for, in tokens.
+    capped
+        Logits go through a tanh (Gemma 2).
     left_out
         What its checkpoint has and this has not, in sentences: a vision tower, scales of quantized weights.
     """
@@ -131,6 +139,7 @@ class ModelShape:
     tied: bool
     vectors: int
     positions: int | None = None
+    capped: bool = False
     left_out: tuple[str, ...] = ()
 
     @property

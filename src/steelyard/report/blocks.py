@@ -68,12 +68,17 @@ def stack(parts: Iterable[Html]) -> Html:
     return Html(f'<div class="stack">{body}</div>' if body else "")
 
 
-def figure(one: Figure) -> Html:
-    """A picture with its title, how to read it, and its numbers as a table."""
+def figure(one: Figure, keys: Iterable[tuple[str, str]] = ()) -> Html:
+    """A picture with its title, how to read it, and its numbers as a table.
+
+    `keys` are names with their colours, where those are more than a legend of the picture has room for.
+    """
+    told = "".join(f'<li><i style="background:{colour}"></i>{text(name)}</li>' for name, colour in keys)
+    legend = f'<ul class="keys">{told}</ul>' if told else ""
     numbers = table(one.heads, one.rows)
     return Html(
         f'<figure class="card{" full" if one.full else ""}" id="{one.key}">'
-        f"<h3>{text(one.title)}</h3><p>{text(one.says)}</p>"
+        f"<h3>{text(one.title)}</h3><p>{text(one.says)}</p>{legend}"
         f'<div class="chart" data-figure="{one.key}" role="img" aria-label="{text(one.describes)}"></div>'
         f'<details><summary>The numbers as a table</summary><div class="scroll" tabindex="0">{numbers}</div>'
         f"</details></figure>"

@@ -89,13 +89,19 @@ def phases(alt: Altair, fit: Fit, key: str = "phases") -> Figure:
     return Figure(key, "Phase by phase", says, says, data, wide, narrow, heads, rows, full=True)
 
 
-def _legend(fit: Fit) -> dict[str, str]:
-    """What the legend calls each resident."""
+def keys(fit: Fit) -> list[tuple[str, str]]:
+    """What the legend says: each resident and its colour."""
+    named, colour = _named(fit), colours(fit)
+    return [(named[name], colour[name]) for name in named]
+
+
+def _named(fit: Fit) -> dict[str, str]:
+    """Each resident with its letter."""
     return {name: f"{sign}  {one_line(name, 28)}" for name, sign in words.signs(fit.estimate.phases).items()}
 
 
 def _residents(fit: Fit) -> Records:
-    known, named = words.signs(fit.estimate.phases), _legend(fit)
+    known, named = words.signs(fit.estimate.phases), _named(fit)
     longest = max(fit.card.bytes, fit.estimate.high)
     records = []
     for phase in fit.estimate.phases:
@@ -122,7 +128,7 @@ def _residents(fit: Fit) -> Records:
 
 
 def _draw(alt: Altair, fit: Fit, key: str, longest: float, *, narrow: bool) -> Chart:
-    named, colour = _legend(fit), colours(fit)
+    named, colour = _named(fit), colours(fit)
     order = [words.TITLES[one.name] for one in fit.estimate.phases]
     down = alt.Y("phase:N", sort=order, title=None, scale=alt.Scale(paddingInner=0.42, paddingOuter=0.25))
     scale = alt.Scale(domain=[0, longest * (1.16 if narrow else 1.07)], nice=False)
@@ -137,7 +143,7 @@ def _draw(alt: Altair, fit: Fit, key: str, longest: float, *, narrow: bool) -> C
         color=alt.Color(
             "label:N",
             scale=alt.Scale(domain=list(named.values()), range=[colour[name] for name in named]),
-            legend=alt.Legend(columns=1 if narrow else 6, symbolType="square", labelLimit=200),
+            legend=None,
         ),
         tooltip=[
             alt.Tooltip("label:N", title="resident"),

@@ -57,7 +57,7 @@ def _fit(report: FitReport, drawn: Figure, suffix: str) -> Iterator[Html]:
     fit = report.fit
     yield _answer(report, f"lints{suffix}")
     yield blocks.heading("What lies there", f"residents{suffix}")
-    yield blocks.grid([blocks.figure(drawn)])
+    yield blocks.grid([blocks.figure(drawn, memory_charts.keys(fit))])
     if report.lints:
         yield blocks.heading("To beware of", f"lints{suffix}")
         yield _lints(report)

@@ -140,16 +140,16 @@ def bars(fit: Fit, known: dict[str, str], width: int) -> list[Text]:
     sizes = max(len(words.gib(one.bytes)) for one in phases) + 6
     room = max(8, width - names - sizes)
     scale = max(fit.card.bytes, *(one.bytes for one in phases))
-    end = min(room - 1, round(room * fit.card.bytes / scale))
+    end = round((room - 1) * fit.card.bytes / scale)
+    style = colours(fit)
     told = []
     for phase in phases:
         line = Text(words.TITLES[phase.name].ljust(names))
-        cells = _cells(fit, phase, known, room / scale)
-        cells += [("·", "dim")] * (end - len(cells)) + [(" ", "")] * (room - max(end, len(cells)))
-        cells = cells[:room]
-        cells[end] = ("│", "bold")
-        for style, run in groupby(cells, key=lambda cell: cell[1]):
-            line.append("".join(sign for sign, _ in run), style=style)
+        cells = _cells(phase, known, style, (room - 1) / scale)
+        cells += [("·", "dim")] * (end - len(cells)) + [(" ", "")] * (room - 1 - max(end, len(cells)))
+        cells.insert(end, ("│", "bold"))
+        for colour, run in groupby(cells, key=lambda cell: cell[1]):
+            line.append("".join(sign for sign, _ in run), style=colour)
         peak = "bold" if phase is fit.estimate.peak else ""
         told.append(line.append(f"{words.gib(phase.bytes)} GiB".rjust(sizes), style=peak))
     label = f"{words.gib(fit.card.bytes)} GiB: the card "
@@ -157,9 +157,8 @@ def bars(fit: Fit, known: dict[str, str], width: int) -> list[Text]:
     return told
 
 
-def _cells(fit: Fit, phase: Phase, known: dict[str, str], scale: float) -> list[tuple[str, str]]:
+def _cells(phase: Phase, known: dict[str, str], style: dict[str, str], scale: float) -> list[tuple[str, str]]:
     """The columns of a bar: ends are rounded, not widths, so that the whole is as long as it should be."""
-    style = colours(fit)
     cells: list[tuple[str, str]] = []
     total = 0.0
     for one in sorted(phase.residents, key=lambda one: list(known).index(one.name)):

@@ -19,8 +19,8 @@ from steelyard.report.words import Section, plain
 
 NOTICED: Final = 0.005
 """The part of the peak that is worth a change; what buys less is told apart."""
-OTHERS: Final = "Nothing to gain by these: the peak stays, or another phase becomes it"
-COMPARED: Final = "GiB on the fullest GPU; batch: the largest micro-batch that fits."
+OTHERS: Final = "Little or nothing to gain by these"
+COMPARED: Final = "GiB on the fullest GPU; batch: the largest micro-batch, or tokens of a pass, that fits."
 NOTES: Final = "How the settings were read"
 NO_LEVER: Final = "No change that is known here lowers the peak."
 TITLES: Final = {"generation": "Generation", "training": "Training", "sync": "Weight sync"}
@@ -94,11 +94,18 @@ def title(fit: Fit) -> str:
 def headline(fit: Fit) -> str:
     """The answer in a sentence: verdict, peak with its range, and the card."""
     estimate = fit.estimate
+    if not _by_size(fit):
+        return f"{title(fit)} {VERDICTS[fit.verdict]}: {plain(fit.why).rstrip('.')}."
     each = " of each GPU" if estimate.plan.gpus > 1 else ""
     return (
         f"{title(fit)} {VERDICTS[fit.verdict]}: {gib(estimate.peak.bytes)} GiB "
         f"({gib(estimate.low)} to {gib(estimate.high)}) of {gib(fit.card.bytes)} GiB{each}."
     )
+
+
+def _by_size(fit: Fit) -> bool:
+    """The verdict is about the peak; else something keeps it from starting, which `fit.why` says."""
+    return fit.verdict != "does not fit" or fit.estimate.low > fit.card.bytes
 
 
 def why(fit: Fit) -> str:
@@ -254,12 +261,11 @@ def levers(fit: Fit) -> tuple[list[Lever], list[Lever]]:
 
 def leaves(fit: Fit, lever: Lever) -> str:
     """What a lever leaves of the peak, and whether that is enough."""
-    left = fit.estimate.peak.bytes - lever.saves
-    high = left * (1 + fit.estimate.band)
-    room = fit.card.bytes
-    if fit.verdict == "fits":
+    left, band, room = fit.estimate.peak.bytes - lever.saves, fit.estimate.band, fit.card.bytes
+    if fit.verdict == "fits" or not _by_size(fit):
         return f"leaves {gib(left)} GiB"
-    told = "which fits" if high <= room else "which is tight" if left <= room else "which is still too much"
+    fits, tight = left * (1 + band) <= room, left * (1 - band) <= room
+    told = "which fits" if fits else "which is tight" if tight else "which is still too much"
     return f"leaves {gib(left)} of {gib(room)} GiB, {told}"
 
 
@@ -273,10 +279,19 @@ def outcome(lever: Lever) -> str:
 def largest(fit: Fit) -> list[tuple[str, str, str]]:
     """How far one can go on this card, all else as planned: what, the number, what was planned."""
     plan, found = fit.estimate.plan, fit.largest
-    asked = f"planned: {number(plan.micro_batch)}"
     tokens = f"planned: {number(plan.tokens)}"
+    if plan.micro_tokens is None:
+        asked = f"planned: {number(plan.micro_batch)}"
+        pass_of = ("micro-batch", number(found.micro_batch) if found.micro_batch else "none fits", asked)
+    else:
+        asked = f"planned: {number(plan.micro_tokens)}"
+        pass_of = (
+            "pass",
+            f"{number(found.micro_tokens)} tokens" if found.micro_tokens else "none fits",
+            asked,
+        )
     return [
-        ("micro-batch", number(found.micro_batch) if found.micro_batch else "none fits", asked),
+        pass_of,
         ("context", f"{number(found.context)} tokens" if found.context else "none fits", tokens),
         ("model", plain(found.model) if found.model else "none fits", f"planned: {plain(plan.model.name)}"),
     ]
@@ -306,7 +321,7 @@ def compared(reports: Sequence[FitReport]) -> tuple[list[str], list[list[str]]]:
             f"{gib(fit.estimate.low)} to {gib(fit.estimate.high)}",
             gib(fit.card.bytes),
             TITLES[fit.estimate.peak.name].lower(),
-            number(fit.largest.micro_batch) if fit.largest.micro_batch else "none",
+            largest(fit)[0][1].removesuffix(" fits"),
         ]
         for fit in (one.fit for one in reports)
     ]

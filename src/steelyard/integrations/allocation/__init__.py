@@ -8,8 +8,8 @@ An estimate multiplies a shape by bytes. This builds the real model, and asks th
 | `tracked` | what do real operators keep? A step on fake tensors, every storage written down |
 | `gpu` | what does a GPU say? The same step, for real, where there is one |
 
-`training` is the step that both run, `attention` what attention CUDA would choose, `points` the file where
-what a GPU said is kept, `asked` the request. Never run on a GPU where this was developed: `gpu` is tested
+`training` is the step that both run, `selective` a head of its own, `attention` what attention CUDA would
+choose, `points` the file where what a GPU said is kept, `asked` the request, `answer` the answer. Never run on a GPU where this was developed: `gpu` is tested
 with a stand-in for CUDA's counters around a real step on a CPU.
 
 It runs as a child of `steelyard fit --verify`, for whoever only plans need not import torch, and a process
@@ -21,8 +21,8 @@ One JSON document on stdin, one on stdout; what libraries print goes to stderr. 
 
 Request: `protocol` (1); `name`, `config` (the parsed `config.json`); `plan` (fields of
 `steelyard.memory.plan.Plan` but `model`; what is absent has its default); `card` (fields of
-`steelyard.memory.values.Card`); `points` (a CSV file that a GPU's
-figures are appended to, or null); `device` (`auto`, or `none`: no GPU is touched).
+`steelyard.memory.values.Card`); `points` (a CSV file that a GPU's figures are appended to, or null); `device`
+(`auto`, or `none`: no GPU is touched).
 
 Answer: `protocol`, `versions` of torch and transformers, and
 
@@ -34,7 +34,8 @@ Answer: `protocol`, `versions` of torch and transformers, and
   `measured`, `error` = planned / measured - 1), `phase` of the peak, `residents` there;
 - `gpu`: `outcome` (also `out of memory`), `reason`, `device`, `allocated` and `reserved` as above, each
   `max_memory_` of its name and never mixed, `context` (what the driver counts beyond reserved, of all
-  processes on the card), `phase` where memory ran out;
+  processes on the card), `phase` where memory ran out (then `measured` is what there was when it did, and
+  `error` is null);
 - `stored`: `file` and `rows`, or null.
 
 Exit status: 0 with an answer; 2 with `{"protocol": 1, "refused": {"reason", "where", "remedy"}}`; 1 where

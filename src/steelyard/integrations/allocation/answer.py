@@ -92,8 +92,8 @@ def _gpu(asked: Asked, plan: Plan, planned: Phase, counting: gpu.Meter | None) -
         **answer,
         "outcome": "measured" if found.phase is None else "out of memory",
         "reason": found.reason,
-        "allocated": _against(planned.allocated, found.allocated),
-        "reserved": _against(planned.reserved, found.reserved),
+        "allocated": _against(planned.allocated, found.allocated, whole=found.phase is None),
+        "reserved": _against(planned.reserved, found.reserved, whole=found.phase is None),
         "context": found.beyond,
         "phase": found.phase,
     }
@@ -109,12 +109,23 @@ def _stored(asked: Asked, plan: Plan, found: dict[str, Any]) -> dict[str, Any] |
         allocated=found["allocated"]["measured"],
         reserved=found["reserved"]["measured"],
         source=f"steelyard fit --verify, torch {version('torch')}, transformers {version('transformers')}",
-        note="random weights; gradients accumulate",
+        note=_note(plan),
     )
     points.append(asked.points, rows)
     return {"file": str(asked.points), "rows": len(rows)}
 
 
-def _against(planned: float, measured: int) -> dict[str, Any]:
-    error = planned / measured - 1 if measured else None
+def _note(plan: Plan) -> str:
+    """What no column says."""
+    said = ["random weights", "gradients accumulate"]
+    if plan.head_tokens != "all" and plan.task != "inference":
+        said.append(f"logits of {plan.logit_tokens:,} of {plan.step_tokens:,} tokens")
+    if plan.lora is not None and plan.lora.targets is not None:
+        said.append(f"adapters on {' '.join(plan.lora.targets)}")
+    return "; ".join(said)
+
+
+def _against(planned: float, measured: int, *, whole: bool = True) -> dict[str, Any]:
+    """What memory ran out at is no peak, and no estimate is wrong by it."""
+    error = planned / measured - 1 if measured and whole else None
     return {"planned": round(planned), "measured": measured, "error": error}

@@ -107,9 +107,18 @@ def measure(config: Mapping[str, Any], plan: Plan, counting: Meter) -> Measured:
         trainee = prepared(config, plan, device=counting.device, attention=kernel(plan))
         counting.start()  # initialising weights makes copies that no training has
         run(trainee, plan, phase)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not _is_full(error):
+            raise
         return Measured(*counting.peaks(), counting.beyond(), at, describe(error))
     return Measured(*counting.peaks(), counting.beyond())
+
+
+def _is_full(error: RuntimeError) -> bool:
+    """Memory ran out: of the allocator, or of a library that asks the driver itself, in its own words."""
+    said = str(error)
+    told = any(words in said for words in ("out of memory", "_ALLOC_FAILED"))
+    return told or isinstance(error, torch.OutOfMemoryError)
 
 
 def kernel(plan: Plan) -> str:

@@ -34,9 +34,10 @@ def compared(asked: Asked, plan: Plan) -> dict[str, Any]:
     logits = _logits(model, plan)
     counts = [
         _count("parameters", shape.parameters, parameters),
-        _count("trained parameters", trained(plan).count, _trained(plan, parameters, adapters)),
         _count("logits", 2 * plan.logit_tokens * shape.vocabulary, 2 * logits.numel(), unit="bytes"),
     ]
+    if plan.lora is not None and plan.task != "inference":
+        counts.append(_count("trained parameters", trained(plan).count, adapters))
     planned = _planned(shape)
     differences = [
         {"module": name, "planned": planned.get(name, 0), "built": names.get(name, 0)}
@@ -66,14 +67,19 @@ def _planned(shape: ModelShape) -> Mapping[str, int]:
 
 
 def _by_name(model: Any) -> Counter[str]:  # noqa: ANN401 - no types are read of transformers
-    """Parameters by the last name of the module that has them; what is shared counts once."""
+    """Parameters by the last name of the module that has them; what is shared counts once.
+
+    So does what a checkpoint stores and nobody trains: the biases of DeepSeek's routers are buffers here.
+    """
     found: Counter[str] = Counter()
     seen: set[int] = set()
     ends = {id(model.get_input_embeddings()): _EMBEDDING, id(model.get_output_embeddings()): _HEAD}
     adapters = {id(p) for m in model.modules() if isinstance(m, Adapted) for p in _adapters(m)}
+    stored = model.state_dict().keys()
     for path, module in model.named_modules():
         name = path.removesuffix(".base").rpartition(".")[2]
-        for own, parameter in module.named_parameters(recurse=False):
+        kept = ((own, b) for own, b in module.named_buffers(recurse=False) if f"{path}.{own}" in stored)
+        for own, parameter in (*module.named_parameters(recurse=False), *kept):
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
@@ -91,12 +97,6 @@ def _by_name(model: Any) -> Counter[str]:  # noqa: ANN401 - no types are read of
 
 def _adapters(module: Adapted) -> list[Any]:
     return [module.lora_A.weight, module.lora_B.weight]
-
-
-def _trained(plan: Plan, parameters: int, adapters: int) -> int:
-    if plan.task == "inference":
-        return 0
-    return parameters if plan.lora is None else adapters
 
 
 def _logits(model: Any, plan: Plan) -> Any:  # noqa: ANN401

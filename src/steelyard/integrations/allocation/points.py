@@ -69,12 +69,16 @@ def rows_of(
         "device": device,
         "dtype": _DTYPES[plan.precision],
         "optimizer": f"{plan.optimizer} ({plan.step_kernel})" if trains else "",
-        "loss_head": plan.head if trains else "",
+        "loss_head": _head(plan) if trains else "",
         "source": source,
         "note": note,
     }
     peaks = {"max_memory_allocated": allocated, "max_memory_reserved": reserved}
     return [{**row, "kind": kind, "peak_gib": f"{size / GIB:.4f}"} for kind, size in peaks.items()]
+
+
+def _head(plan: Plan) -> str:
+    return f"chunked over tokens ({plan.chunk})" if plan.head == "chunked" else plan.head
 
 
 def append(file: Path, rows: Sequence[Mapping[str, str]]) -> None:

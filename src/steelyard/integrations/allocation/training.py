@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from steelyard.integrations.allocation.selective import gathered
 from steelyard.integrations.logprobs import selective_log_softmax
 from steelyard.memory.plan import Lora, Plan
 
@@ -79,7 +80,10 @@ def prepared(config: Mapping[str, Any], plan: Plan, *, device: Any, attention: s
     if plan.checkpointing == "recompute" and plan.task != "inference":
         # nothing random is in a step here, and the state of a generator cannot be fake
         how = {"use_reentrant": False, "preserve_rng_state": False}
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+        if hasattr(model, "activation_checkpointing_enable"):  # transformers 5.2 knows the older name
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs=how)
+        else:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
     trained = tuple(p for p in model.parameters() if p.requires_grad)
     optimizer = None if plan.task == "inference" else _optimizer(plan, trained)
     return Trainee(model, optimizer, ids, trained)
@@ -136,12 +140,8 @@ def _naive(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _selective(logits: Tensor, targets: Tensor) -> Tensor:
-    """As TRL's `selective_log_softmax` for 16 bits: a row at a time."""
-    rows = [
-        nn.functional.log_softmax(row, dim=-1).gather(-1, wanted[:, None]).squeeze(-1)
-        for row, wanted in zip(logits, targets, strict=True)
-    ]
-    return -torch.stack(rows).mean()
+    """As TRL's kernel."""
+    return -gathered(logits, targets).mean()
 
 
 def _cast(plan: Plan, trainee: Trainee) -> Any:  # noqa: ANN401

@@ -133,6 +133,7 @@ def _shape(keys: Keys, family: Family, *, left_out: tuple[str, ...]) -> ModelSha
         tied=keys.flag("tie_word_embeddings"),
         vectors=ends + (vocabulary if family.head_bias else 0),
         positions=keys.optional("max_position_embeddings"),
+        capped=keys.capped("final_logit_softcapping"),
         left_out=left_out,
     )
 
@@ -142,12 +143,13 @@ def _layers(keys: Keys, family: Family, *, norm: int) -> tuple[Layer, ...]:
     depth = keys.count("num_hidden_layers", most=_MOST_LAYERS)
     norms = family.norms if isinstance(family.norms, int) else family.norms(keys)
     part = family.attention(keys)
+    capped = keys.capped("attn_logit_softcapping")
     counts: dict[Layer, int] = {}
     for index, window in enumerate(family.windows(keys, depth)):
         feeding = family.feed(keys, index)
         layer = Layer(
             count=1,
-            attention=replace(part.heads, window=window),
+            attention=replace(part.heads, window=window, capped=capped),
             mlp=feeding.mlp,
             linears=part.linears + feeding.linears,
             vectors=norms * norm + part.vectors + feeding.vectors,

@@ -118,6 +118,36 @@ class Keys:
             raise self.refused(name, value, "true or false")
         return value
 
+    def capped(self, key: str) -> bool:
+        """Whether scores or logits are capped: a number above 0 says where; null or absent, that they are not.
+
+        Raises
+        ------
+        RefusedError
+            No such number.
+        """
+        name, value = self._found(key)
+        if value is None or value is _ABSENT:
+            return False
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self.refused(name, value, "a number above 0, or null")
+        return True
+
+    def word(self, key: str) -> str | None:
+        """A word; None where it is absent or null.
+
+        Raises
+        ------
+        RefusedError
+            Something else.
+        """
+        name, value = self._found(key)
+        if value is None or value is _ABSENT:
+            return None
+        if not isinstance(value, str):
+            raise self.refused(name, value, "a word")
+        return value
+
     def indices(self, key: str) -> frozenset[int]:
         """Indices of layers; null or absent: none.
 

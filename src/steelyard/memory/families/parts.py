@@ -164,4 +164,6 @@ def dense(
     said = keys.optional("intermediate_size") if fourfold else keys.count("intermediate_size")
     width = said or 4 * hidden
     linears = matrices(hidden, width, names=names, gated=gated, bias=keys.flag(bias))
-    return Feeding(Mlp(width=width, gated=gated), linears)
+    # transformers writes this activation out in Python, and autograd keeps four of its steps.
+    steps = 4 if keys.word("hidden_act") == "gelu_new" else 1
+    return Feeding(Mlp(width=width, gated=gated, steps=steps), linears)

@@ -155,6 +155,8 @@ _NORMED_DIFFERENTLY: Final = {
             "attention_bias": False,
             "sliding_window": 4096,
             "sliding_window_pattern": 2,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
         },
         attention=_ALL_BIASED,
         windows=windows.alternating,
@@ -227,7 +229,11 @@ _NORMED_DIFFERENTLY: Final = {
         norm_bias=True,
     ),
     "phi": Family(
-        defaults={**_sizes(51200, 2048, 8192, 24, 32, None, tied=False), "qk_layernorm": False},
+        defaults={
+            **_sizes(51200, 2048, 8192, 24, 32, None, tied=False),
+            "qk_layernorm": False,
+            "hidden_act": "gelu_new",
+        },
         attention=partial(
             grouped,
             names=("q_proj", "k_proj", "v_proj", "dense"),
@@ -426,6 +432,7 @@ _OLDER: Final = {
             **_sizes(50257, 768, 0, 12, 12, None, tied=True),
             "intermediate_size": None,
             "max_position_embeddings": 1024,
+            "hidden_act": "gelu_new",
         },
         attention=partial(grouped, names=("c_attn", "c_proj"), qkv_bias=True, out_bias=True, even=True),
         feed=partial(dense, names=("c_fc", "c_proj"), gated=False, bias=True, fourfold=True),
@@ -438,6 +445,7 @@ _OLDER: Final = {
             "num_attention_heads": "n_head",
             "max_position_embeddings": "n_positions",
             "intermediate_size": "n_inner",
+            "hidden_act": "activation_function",
         },
     ),
 }
