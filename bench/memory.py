@@ -1,6 +1,7 @@
 """How far the planner is from measured peaks: `python bench/memory.py [POINTS.csv ...]`.
 
-Each file has the columns of `steelyard.memory.points`; `steelyard fit --verify --points FILE` writes such files.
+Each file has the columns of `steelyard.memory.points`; `steelyard fit --verify --points FILE` writes such
+files.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def fit(verdict="does not fit", *, growth=1.0, band=0.1, name="Qwen3-8B", card=C
     estimate = Estimate(
         plan=plan,
         phases=phases(growth),
-        band=band,
+        below=band,
+        above=band,
         confidence="high",
         why="25 peaks of dense models of two sizes were within 10 %.",
     )

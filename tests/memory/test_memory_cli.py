@@ -202,6 +202,7 @@ OF_PLAN = {
     "prompts": (("--prompts", 5), 5),
     "precision": (("--precision", "master"), "master"),
     "optimizer": (("--optimizer", "adafactor"), "adafactor"),
+    "gradient_bytes": (("--gradient-bytes", 4), 4),
     "step_kernel": (("--step-kernel", "foreach"), "foreach"),
     "lora": (("--lora", 8), {"rank": 8}),
     "checkpointing": (("--checkpointing", "none"), "none"),

@@ -23,7 +23,7 @@ def estimated(plan, trainer, *, device=1.0):
         Resident(name="KV cache", owner="engine", bytes=30 * GIB, formula="", source=""),
     )
     phase = Phase(name="training", moment="backward", residents=residents)
-    return Estimate(plan=plan, phases=(phase,), band=0.1, confidence="high", why="")
+    return Estimate(plan=plan, phases=(phase,), below=0.1, above=0.1, confidence="high", why="")
 
 
 FIRES = {

@@ -98,6 +98,9 @@ class FitOptions(NamedTuple):
             "Its states: adamw, adamw_8bit, paged_adamw, paged_adamw_8bit, adafactor, muon, sgd.",
         ),
     ] = None
+    gradient_bytes: Annotated[
+        int | None, _count(_TRAINER, "Bytes of a gradient, if not as wide as the weight: Megatron has 4.")
+    ] = None
     step_kernel: Annotated[
         str | None,
         _word(_TRAINER, "WORD", "How the optimizer goes over its tensors: fused, foreach, single."),
@@ -157,7 +160,7 @@ class FitOptions(NamedTuple):
     utilization: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", min=0.01, max=1.0, help="Of a card that vLLM may take.", rich_help_panel=_ENGINE
+            metavar="SHARE", min=0.0, max=1.0, help="Of a card that vLLM may take.", rich_help_panel=_ENGINE
         ),
     ] = None
     sleep: Annotated[

@@ -25,6 +25,7 @@ _SAME: Final = (
     "prompts",
     "precision",
     "optimizer",
+    "gradient_bytes",
     "step_kernel",
     "checkpointing",
     "attention",
@@ -144,7 +145,9 @@ def _refuse_idle(said: dict[str, Any], mode: str) -> None:
     needless = {"sleep"} if mode == "server" else set(_ENGINE) - {"engine"}
     for name in needless & set(said):
         raise RefusedError(
-            f"the engine is {mode}, and has no such thing", where=_option(name), remedy="leave it out"
+            f"the engine is {mode}, and has no such thing",
+            where=_option(name),
+            remedy="leave it out, or say --engine colocate",
         )
 
 

@@ -1,8 +1,8 @@
 """What a layer keeps of its tokens until its backward pass, and what that pass makes on the way.
 
-Counted operator by operator, as autograd keeps it; `steelyard fit --verify` counts the real model's operators.
-Bytes of one token, for h hidden, H and K heads of queries and keys, widths d of a key and e of a value, and F of
-the MLP:
+Counted operator by operator, as autograd keeps it; `steelyard fit --verify` counts the real model's
+operators. Bytes of one token, for h hidden, H and K heads of queries and keys, widths d of a key and e of
+a value, and F of the MLP:
 
 | part | keeps |
 |---|---|
@@ -13,8 +13,8 @@ the MLP:
 | attention, `eager` | queries, repeated keys and values, and 6 bytes for each head and token that is seen |
 | gated MLP | gate, its activation, up, 2F each; their product, 2F, as the input of the last matrix |
 
-`torch.autocast` keeps a cast of its own for every matrix that reads fp32, and so do adapters in fp32 over a base
-in bf16, in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
+`torch.autocast` keeps a cast of its own for every matrix that reads fp32, and so do adapters in fp32 over
+a base in bf16, in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ reads the first norm, or, where it is narrower, a latent vector of its own."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Bytes of one layer and pass: until its backward, above that within it, and the same of a mere forward."""
+    """Bytes of one layer and pass: kept until its backward, above that within it, and of a mere forward."""
 
     kept: float
     backward: float
@@ -54,15 +54,15 @@ def of_layer(plan: Plan, layer: Layer) -> Kept:
     norms = layer.norms * _norm(plan, layer, hidden)
     reads = _reads(plan, layer)
     kept = norms + attention + mlp + reads
-    # The last matrix, then the product, come first: gradients of the product and of both its factors live while
-    # the product itself is gone. Attention's turn comes when the MLP's share has been freed.
+    # The last matrix, then the product, come first: gradients of the product and of both its factors live
+    # while the product itself is gone. Attention's turn comes when the MLP's share has been freed.
     above = (residual + (8 if _apart(plan) else 0)) * hidden + max(turn, scores - mlp)
     forward = 4 * residual * hidden + max(3 * _width(plan, layer), _inference(plan, layer))
     return Kept(kept=kept * tokens, backward=above * tokens, forward=forward * tokens)
 
 
 def mask(plan: Plan) -> float:
-    """Bytes of what says which token sees which, where a kernel needs it in full: of a window, or of scores."""
+    """Bytes of what says which token sees which, where a kernel needs it in full: of windows, of scores."""
     windows = any((layer.attention.window or plan.tokens) < plan.tokens for layer in plan.model.layers)
     each = {"flash": 0, "sdpa": 3 if windows else 0, "eager": 2}[plan.attention]
     return float(each * plan.micro_batch * plan.tokens**2)
@@ -105,8 +105,7 @@ def _residual(plan: Plan) -> int:
 
 
 def _norm(plan: Plan, layer: Layer, width: float, *, narrow: bool = False) -> float:
-    """What a norm of this width keeps of a token, its output apart; `narrow`: it is given bf16, whatever the
-    residual stream is in."""
+    """What a norm of this width keeps of a token, its output apart; a narrow one is always given bf16."""
     if layer.norm == "layer" or plan.fused_kernels:
         return (2 if narrow else _residual(plan)) * width
     normalised = 4 if layer.norm == "rms_fp32" or (plan.precision == "autocast" and not narrow) else 2
@@ -115,32 +114,39 @@ def _norm(plan: Plan, layer: Layer, width: float, *, narrow: bool = False) -> fl
 
 def _reads(plan: Plan, layer: Layer) -> float:
     """Inputs that matrices keep: one for those that read the same, or a cast for each."""
-    hidden, lora = plan.model.hidden, plan.lora
-    chosen = layer.linears
-    if lora is not None:
-        names = {linear.name for _, linear in adapted(plan.model, lora)}
-        chosen = tuple(linear for linear in layer.linears if linear.name in names)
-    found = 0.0
-    normed: dict[str, list[Linear]] = {"first": [], "second": []}
-    for linear in chosen:
-        if linear.copies > 1:
-            continue  # experts: what they read is gathered, and counted with them
-        if linear.name in _OUT and plan.attention == "flash" and not _apart(plan):
-            continue  # the kernel's output, which attention keeps already
-        if linear.name in _OUT or linear.name in _LAST:
-            found += linear.inputs / plan.tensor_parallel * (4 if _apart(plan) else 2)
-        elif linear.inputs != hidden:
-            found += linear.inputs * (4 if _apart(plan) else 2)
-        else:
-            normed["second" if linear.name in _MLP and layer.norms > 1 else "first"].append(linear)
-    for readers in normed.values():
-        if readers and _apart(plan):
-            found += 4 * hidden * len(readers)
-        elif readers and plan.precision == "autocast":
-            found += 2 * hidden * len(readers)
-        elif readers:
-            found += 2 * hidden
-    return found
+    chosen = [linear for linear in layer.linears if linear.copies == 1]  # experts gather what they read
+    if plan.lora is not None:
+        names = {linear.name for _, linear in adapted(plan.model, plan.lora)}
+        chosen = [linear for linear in chosen if linear.name in names]
+    own = [linear for linear in chosen if _reads_alone(plan, linear)]
+    if plan.attention == "flash" and not _apart(plan):
+        own = [
+            linear for linear in own if linear.name not in _OUT
+        ]  # that is the kernel's output, kept already
+    alone = sum(_split(plan, linear) for linear in own) * (4 if _apart(plan) else 2)
+    second = [linear for linear in chosen if linear.name in _MLP and layer.norms > 1]
+    first = [linear for linear in chosen if linear not in second and not _reads_alone(plan, linear)]
+    return alone + plan.model.hidden * (_normed(plan, len(first)) + _normed(plan, len(second)))
+
+
+def _reads_alone(plan: Plan, linear: Linear) -> bool:
+    """What it reads is not the output of a layer's norm."""
+    return linear.name in _OUT or linear.name in _LAST or linear.inputs != plan.model.hidden
+
+
+def _split(plan: Plan, linear: Linear) -> float:
+    """Width of a matrix's input, of which each of the GPUs that share the matrix has its part."""
+    inner = linear.name in _OUT or linear.name in _LAST
+    return linear.inputs / (plan.tensor_parallel if inner else 1)
+
+
+def _normed(plan: Plan, readers: int) -> int:
+    """Bytes of a value of a norm's output that so many matrices read."""
+    if not readers:
+        return 0
+    if _apart(plan):
+        return 4 * readers
+    return 2 * readers if plan.precision == "autocast" else 2
 
 
 def _apart(plan: Plan) -> bool:
@@ -194,7 +200,7 @@ def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
     if mlp.experts:
         # Tokens gathered for their experts, the product, what experts hand back for the router's gradient.
         kept += 2 * 2 * mlp.active * plan.model.hidden + wide
-    # The product has gone when its gradient has become those of both factors; a fused kernel writes over them.
+    # The product has gone when its gradient becomes those of both factors; a fused kernel writes over them.
     return kept, (2 if plan.fused_kernels else 3) * wide - product
 
 

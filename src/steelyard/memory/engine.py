@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from steelyard.memory import states
 from steelyard.memory.plan import Engine, Plan
+from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import GIB, Card, Resident
 
 VLLM = "vLLM, gpu_memory_utilization: weights, a profiled forward pass, and all the rest for the cache"
-SLEEP = "memory.md: asleep it leaves 1 to 3 GiB (context, graphs, NCCL); the middle"
+SLEEP = "docs/memory.md, Engine: asleep it leaves 1 to 3 GiB (context, graphs, communicators); the middle"
 GRAPHS = "vLLM, CUDA graphs: recorded after its share has been reckoned; 0.3 to 1 GiB for 70 sizes of a batch"
 PUSH = "TRL pushes one tensor after another; verl packs buckets of 2 GiB"
 GENERATE = "transformers generate: keys and values of every sequence, and a layer's copied as it grows"
@@ -33,13 +34,15 @@ def awake(plan: Plan, one: Engine, card: Card) -> list[Resident]:
     count = plan.model.parameters
     weights = one.weight_bytes * count / one.tensor_parallel
     work = working(plan, one)
-    least = one.cache_bytes * plan.model.cached(max(plan.tokens, one.context or 0)) / one.tensor_parallel
+    context = max(plan.tokens, one.context or 0)
+    least = one.cache_bytes * cached(plan.model, context, one.tensor_parallel)
     share = one.utilization * card.bytes
     cache = max(least, share - weights - work)
     over = f" / {one.tensor_parallel} GPUs" if one.tensor_parallel > 1 else ""
     said = f"{one.utilization:g} of {card.bytes / GIB:.1f} GiB, less weights and a forward pass"
     if cache == least:
-        said = f"{one.cache_bytes:g} B x {plan.model.cached(plan.tokens):,}: one sequence, beyond its share"
+        values = cached(plan.model, context, one.tensor_parallel)
+        said = f"{one.cache_bytes:g} B x {values:,.0f}: one sequence of {context:,} tokens, beyond its share"
     found = [
         _resident("engine's weights", weights, f"{one.weight_bytes:g} B x {count:,}{over}"),
         _resident(
@@ -52,8 +55,22 @@ def awake(plan: Plan, one: Engine, card: Card) -> list[Resident]:
     return [*found, *_context(one)]
 
 
+def cached(shape: ModelShape, tokens: int, parallel: int) -> float:
+    """Values that one of so many GPUs keeps of a sequence.
+
+    Heads are shared out, and copied where they are too few; a latent vector (MLA) lies whole on each.
+    """
+    total = 0.0
+    for layer in shape.layers:
+        one = layer.attention
+        latent = one.cache_dim < one.kv_heads * one.head_dim
+        share = 1.0 if latent else max(1, one.kv_heads // parallel) / one.kv_heads
+        total += layer.count * one.cache_dim * min(tokens, one.window or tokens) * share
+    return total
+
+
 def working(plan: Plan, one: Engine) -> float:
-    """Bytes of the forward pass that vLLM profiles: an MLP of its batch of tokens, logits of its sequences."""
+    """Bytes of the forward pass that vLLM profiles: an MLP of its tokens, logits of its sequences."""
     layer = max(plan.model.layers, key=lambda each: each.mlp.width)
     mlp = layer.mlp
     wide = (mlp.active * mlp.width if mlp.experts else mlp.width) + mlp.shared
@@ -100,11 +117,11 @@ def sync(plan: Plan, card: Card) -> list[Resident]:
 
 
 def held(plan: Plan, card: Card) -> int | None:
-    """Sequences of full length that the engine's cache holds at a time on one copy of it; None without one."""
+    """Sequences of full length that one copy of the engine holds in its cache; None without an engine."""
     one = plan.engine
     if plan.task != "grpo" or one is None or one.mode == "none":
         return None
-    each = one.cache_bytes * plan.model.cached(plan.tokens) / one.tensor_parallel
+    each = one.cache_bytes * cached(plan.model, plan.tokens, one.tensor_parallel)
     weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
     room = one.utilization * card.bytes - weights - working(plan, one)
     return int(max(0.0, room) // each) if each else one.sequences

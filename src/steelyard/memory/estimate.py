@@ -1,7 +1,8 @@
 """Residents of each phase put together, each phase at its worst moment.
 
-A training pass has four moments that can be the worst: the end of the forward pass, the backward pass of the head,
-of a layer, and the optimizer's step. Which it is depends on the batch; all are reckoned, the largest is shown.
+A training pass has four moments that can be the worst: the end of the forward pass, the backward pass of
+the head, of a layer, and the optimizer's step. Which it is depends on the batch; all are reckoned, the
+largest is shown.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName
 
 GATHERED = "FSDP2: bf16 copies of a layer in use and of the next; the ends' until the backward pass ends"
 AUTOCAST = "torch.autocast: a cast of each fp32 matrix, kept for the backward pass"
-CONTEXT = "memory.md: 0.3 to 0.75 GB per process; the middle"
+CONTEXT = "docs/memory.md, Accuracy: 0.3 to 0.75 GB of a process; the middle"
 ALLOCATOR = "torch's caching allocator: holes between blocks"
 CUBLAS = "torch.backends.cuda: 32 MiB of workspace on Hopper and later, 8 before"
 
 CONTEXT_BYTES = 0.5e9
 """CUDA's context and kernels of one process; device-wide, in no figure of torch."""
 FRAGMENTATION = 0.01
-"""Share of what a pass makes, states apart, that the allocator has reserved and cannot use, beside blocks whose
-size is known. A choice: docs/memory.md, Accuracy, says what shares of 0 and 3 % would do."""
+"""Share of what a pass makes, states apart, that the allocator has reserved and cannot use, beside blocks
+whose size is known. A choice: docs/memory.md, Accuracy, says what shares of 0 and 3 % would do."""
 
 
 def estimate(plan: Plan, card: Card) -> Estimate:
@@ -51,34 +52,34 @@ def estimate(plan: Plan, card: Card) -> Estimate:
     plan = at_home(plan, card)
     phases = []
     if plan.task == "inference":
-        phases.append(_phase("generation", "forward pass", forward(plan), plan))
+        phases.append(_phase("generation", "forward pass", forward(plan)))
     else:
         if plan.task == "grpo":
-            phases.append(_phase("generation", *engine.generation(plan, card), plan))
+            phases.append(_phase("generation", *engine.generation(plan, card)))
         phases.append(training(plan, card))
         if plan.task == "grpo" and plan.engine is not None and plan.engine.mode != "none":
-            phases.append(_phase("sync", "weights on their way", engine.sync(plan, card), plan))
-    band, confidence, why = doubt(plan)
-    return Estimate(plan=plan, phases=tuple(phases), band=band, confidence=confidence, why=why)
+            phases.append(_phase("sync", "weights on their way", engine.sync(plan, card)))
+    below, above, confidence, why = doubt(plan)
+    return Estimate(plan=plan, phases=tuple(phases), below=below, above=above, confidence=confidence, why=why)
 
 
 def training(plan: Plan, card: Card) -> Phase:
     """The trainer's phase at its worst moment."""
     beside = engine.asleep(plan, card) if plan.task == "grpo" else []
     return max(
-        (_phase("training", moment, [*found, *beside], plan, hole) for moment, found, hole in moments(plan)),
+        (_phase("training", moment, [*found, *beside], hole) for moment, found, hole in moments(plan)),
         key=lambda phase: phase.bytes,
     )
 
 
 def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
-    """What lives in the trainer at each moment that can be its worst, and a hole in the allocator, in bytes."""
+    """What lives in the trainer at each moment that can be its worst, and the bytes of holes."""
     kept = _states(plan)
     end, ends = head(plan), _ends(plan)
     through, casts = _through(plan), _casts(plan)
     turn = [*_turn(plan), *end.after]
     hole = _reduced(plan)
-    found = [
+    return [
         ("end of the forward pass", [*kept, *ends, *through, *casts, *end.forward], hole),
         (
             "backward of the head",
@@ -92,7 +93,6 @@ def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
         ),
         ("optimizer step", [*_states(plan), *states.step_temporaries(plan)], 0.0),
     ]
-    return found
 
 
 def forward(plan: Plan) -> list[Resident]:
@@ -126,10 +126,11 @@ def at_home(plan: Plan, card: Card) -> Plan:
     )
 
 
-def doubt(plan: Plan) -> tuple[float, Confidence, str]:
-    """The band around an estimate, how far to trust it, and why."""
+def doubt(plan: Plan) -> tuple[float, float, Confidence, str]:
+    """The band around an estimate, downwards and upwards, how far to trust it, and why."""
     if plan.model.routed:
-        return 0.4, "low", "a mixture of experts: closed forms miss by 11 to 38 % (memory.md)"
+        # 1 / (1 - 0.38): what closed forms missed, they missed from below.
+        return 0.05, 0.6, "low", "a mixture of experts: closed forms are known to miss 11 to 38 % of those"
     odd = [layer for layer in plan.model.layers if layer.norm == "layer" or not layer.mlp.gated]
     reasons = []
     if odd:
@@ -139,10 +140,10 @@ def doubt(plan: Plan) -> tuple[float, Confidence, str]:
     if plan.gpus > 1:
         reasons.append("the measurements are of one GPU")
     if plan.task == "grpo" and plan.engine is not None and plan.engine.mode == "colocate":
-        reasons.append("what an engine leaves behind differs by its version: 1 to 3 GiB (memory.md)")
+        reasons.append("what an engine leaves behind differs by its version: 1 to 3 GiB")
     if reasons:
-        return 0.1, "medium", "; ".join(reasons)
-    return 0.06, "high", "a dense model, as those that were measured (docs/memory.md, Accuracy)"
+        return 0.1, 0.1, "medium", "; ".join(reasons)
+    return 0.06, 0.06, "high", "a dense model, as those that were measured (docs/memory.md, Accuracy)"
 
 
 def _states(plan: Plan) -> list[Resident]:
@@ -166,7 +167,7 @@ def _gathers(plan: Plan) -> bool:
 
 def _ends(plan: Plan) -> list[Resident]:
     """Embedding and head, where they are gathered, and whatever the last norm keeps."""
-    tokens, shape = plan.step_tokens, plan.model
+    tokens = plan.step_tokens
     size = activations.ends(plan)
     found = [resident("last norm", size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
     return [*found, *_gathered_ends(plan), *_mask(plan)]
@@ -189,8 +190,10 @@ def _mask(plan: Plan) -> list[Resident]:
 
 
 def _reduced(plan: Plan) -> float:
-    """Bytes of the ends' gradient in fp32, on its way to its shards: more in one piece than anything that a pass
-    has freed, so that it gets a segment of its own, which stays."""
+    """Bytes of the ends' gradient in fp32, on its way to its shards.
+
+    More in one piece than anything that a pass has freed, so that it gets a segment of its own, which stays.
+    """
     if plan.precision != "sharded" or plan.lora is not None:
         return 0.0
     return 4.0 * plan.model.embedding * (1 if plan.model.tied else 2) / plan.tensor_parallel
@@ -201,7 +204,8 @@ def _through(plan: Plan) -> list[Resident]:
     tokens = plan.step_tokens
     if plan.checkpointing == "none":
         size = sum(layer.count * activations.of_layer(plan, layer).kept for layer in plan.model.layers)
-        said = f"{size / max(tokens, 1) / plan.model.depth:,.0f} B x {tokens:,} tokens x {plan.model.depth} layers"
+        each, depth = size / max(tokens, 1) / plan.model.depth, plan.model.depth
+        said = f"{each:,.0f} B x {tokens:,} tokens x {depth} layers"
         return [resident("activations", size, said, COUNTED)]
     size, depth = activations.inputs(plan), plan.model.depth
     each = size / max(tokens, 1) / depth
@@ -251,7 +255,7 @@ def _saved_casts(plan: Plan) -> list[Resident]:
     return [resident("casts", size, f"2 B x {size / 2:,.0f}", AUTOCAST)] if size else []
 
 
-def _phase(name: PhaseName, moment: str, found: list[Resident], plan: Plan, hole: float = 0.0) -> Phase:
+def _phase(name: PhaseName, moment: str, found: list[Resident], hole: float = 0.0) -> Phase:
     """All that lies there, largest first, with the device's own."""
     passing = sum(r.bytes for r in found if r.owner == "trainer" and r.name not in _STAYS)
     size = FRAGMENTATION * passing + hole

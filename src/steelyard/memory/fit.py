@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from steelyard.errors import RefusedError
 from steelyard.memory import catalogue, engine
 from steelyard.memory.estimate import estimate
 from steelyard.memory.plan import Engine, Lora, Plan
+from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import GIB, Card, Estimate, Fit, Largest, Lever, Verdict
 
 WORTH = 0.01 * GIB
@@ -98,16 +100,25 @@ def largest(plan: Plan, card: Card) -> Largest:
 
 def _model(plan: Plan, fits: Callable[[Plan], bool]) -> str | None:
     """The largest dense model of the catalogue that fits, of those that are built as today's are."""
-    shapes = {name: catalogue.shape_of(name) for name in catalogue.names()}
-    for name, shape in sorted(shapes.items(), key=lambda pair: -pair[1].parameters):
-        if shape.routed or any(layer.norm == "layer" for layer in shape.layers):
-            continue
+    for name, shape in _dense():
         try:
             if fits(replace(plan, model=shape)):
                 return name
         except RefusedError:  # its matrices go by other names than those that get adapters
             continue
     return None
+
+
+@cache
+def _dense() -> tuple[tuple[str, ModelShape], ...]:
+    """Models to try, the largest first: no mixtures of experts, and none that are built as of old."""
+    shapes = [(name, catalogue.shape_of(name)) for name in catalogue.names()]
+    dense = [
+        (name, shape)
+        for name, shape in shapes
+        if not shape.routed and all(layer.norm != "layer" for layer in shape.layers)
+    ]
+    return tuple(sorted(dense, key=lambda pair: -pair[1].parameters))
 
 
 def _most(fits: Callable[[int], bool]) -> int | None:

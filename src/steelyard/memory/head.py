@@ -4,19 +4,20 @@ Bytes of one logit (a token times an entry of the vocabulary) that live at once:
 
 | head | forward | backward |
 |---|---|---|
-| naive | 10: bf16 logits, their fp32 copy, fp32 log-softmax | 14: bf16 logits, fp32 log-softmax, two fp32 gradients |
+| naive | 10: bf16 logits, fp32 copy, fp32 log-softmax | 14: bf16 logits, fp32 log-softmax, two gradients |
 | naive, sharded | 10 | 16: the model hands fp32 logits out, and they stay |
 | selective | 4.25 | 4.25: bf16 logits and their gradient, a row at a time in fp32 |
 | chunked | of a tile of `chunk` tokens x 8,192 entries: 18, bf16 and four fp32 | the same |
 | fused | of a tile of 4,096 tokens x 32,768 entries: 2 | the same |
 
-What is naive is what `torch.nn.functional.cross_entropy(logits.float(), labels)` keeps, as transformers' causal
-models do it; a cap (Gemma 2) keeps 2 more, its tanh. A chunked or fused head whose weights are trained sums up their gradient beside the others.
+What is naive is what `torch.nn.functional.cross_entropy(logits.float(), labels)` keeps, as transformers'
+causal models do it; a cap (Gemma 2) keeps 2 more, its tanh. A chunked or fused head whose weights are
+trained sums up their gradient beside the others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steelyard.memory.plan import Plan
 from steelyard.memory.values import Resident
@@ -35,8 +36,8 @@ FUSED_TILE = (4096, 32768)
 class Head:
     """What lives while the head works, beside the layers' activations.
 
-    `forward` and `backward` are its own moments; `after` stays until the backward pass ends; `hole` is freed, and of
-    a size that nothing else asks for: reserved, not allocated.
+    `forward` and `backward` are its own moments; `after` stays until the backward pass ends; `hole` is
+    freed, and of a size that nothing else asks for: reserved, not allocated.
     """
 
     forward: tuple[Resident, ...]
@@ -62,24 +63,21 @@ def head(plan: Plan) -> Head:
     if plan.task == "inference":
         logits = _logits(tokens, vocabulary, 2.0 + cap, "bf16 logits", CROSS_ENTROPY)
         return Head(forward=(logits,), backward=(), after=(), hole=0.0)
-    if plan.head == "naive":
-        kept = plan.precision == "sharded"
-        return Head(
-            forward=(_logits(tokens, vocabulary, 10.0 + cap, "bf16, fp32 and log-softmax", CROSS_ENTROPY),),
-            backward=(
-                _logits(tokens, vocabulary, 16.0 + cap, "fp32, log-softmax, two gradients", BOUNDARY)
-                if kept
-                else _logits(
-                    tokens, vocabulary, 14.0 + cap, "bf16, log-softmax, two gradients", CROSS_ENTROPY
-                ),
-            ),
-            after=(),
-            hole=2.0 * tokens * vocabulary if kept else 0.0,
-        )
+    if plan.head in ("chunked", "fused"):
+        return _tiled(plan, tokens, vocabulary)
+    after = _gradient(plan, vocabulary, 4 if plan.precision == "autocast" else 2, CROSS_ENTROPY)
     if plan.head == "selective":
         logits = _logits(tokens, vocabulary, 4.25 + cap, "bf16, gradient, a row in fp32", SELECTIVE)
-        return Head(forward=(logits,), backward=(logits,), after=(), hole=0.0)
-    return _tiled(plan, tokens, vocabulary)
+        return Head(forward=(logits,), backward=(logits,), after=after, hole=0.0)
+    forward = _logits(tokens, vocabulary, 10.0 + cap, "bf16, fp32 and log-softmax", CROSS_ENTROPY)
+    if plan.precision == "sharded":
+        backward = _logits(tokens, vocabulary, 16.0 + cap, "fp32, log-softmax, two gradients", BOUNDARY)
+        hole = 2.0 * tokens * vocabulary
+    else:
+        said = "bf16, log-softmax, two gradients"
+        backward = _logits(tokens, vocabulary, 14.0 + cap, said, CROSS_ENTROPY)
+        hole = 0.0
+    return Head(forward=(forward,), backward=(backward,), after=after, hole=hole)
 
 
 def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
@@ -89,8 +87,8 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     rows, columns, size = (*FUSED_TILE, 2.0) if fused else (plan.chunk, VOCABULARY_TILE, 18.0)
     source = FUSED if fused else CHUNKED
     tile = _logits(min(tokens, rows), min(vocabulary, columns), size, "of one tile", source)
-    residual = 4 if plan.precision == "autocast" else 2
-    each = residual + (4 if fused else 2)
+    weight = 4 if plan.precision == "autocast" else 2
+    each = weight + (4 if fused else 2)
     states = Resident(
         name="hidden states of the head",
         owner="trainer",
@@ -98,19 +96,36 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
         formula=f"{each} B x {tokens:,} tokens x {hidden:,}: kept, and their gradient",
         source=source,
     )
-    after: tuple[Resident, ...] = ()
-    if plan.lora is None:
-        width = 4 if fused else 2
-        after = (
-            Resident(
-                name="gradient of the head",
-                owner="trainer",
-                bytes=float(width * vocabulary * hidden),
-                formula=f"{width} B x {vocabulary:,} x {hidden:,}, beside the others",
-                source=source,
-            ),
-        )
-    return Head(forward=(tile, states), backward=(tile, states), after=after, hole=0.0)
+    if plan.lora is not None:
+        return Head(forward=(tile, states), backward=(tile, states), after=(), hole=0.0)
+    # In fp32 while it is summed up, then cast to what the weights are in, if they are not.
+    width = 4 + (2 if weight == 2 else 0) if fused else 2
+    summed = replace(
+        _waits(vocabulary, hidden, width, source),
+        formula=f"{width} B x {vocabulary:,} x {hidden:,}: summed up",
+    )
+    after = _gradient(plan, vocabulary, weight if fused else 2, source)
+    return Head(forward=(tile, states), backward=(tile, states, summed), after=after, hole=0.0)
+
+
+def _gradient(plan: Plan, vocabulary: int, width: int, source: str) -> tuple[Resident, ...]:
+    """The head's gradient, until the embedding's is there, too.
+
+    Autograd adds a tied pair up before it hands it on, and FSDP keeps what it has gathered to the end.
+    """
+    if plan.lora is not None or not (plan.model.tied or plan.precision == "sharded"):
+        return ()
+    return (_waits(vocabulary, plan.model.hidden, width, source),)
+
+
+def _waits(vocabulary: int, hidden: int, width: int, source: str) -> Resident:
+    return Resident(
+        name="gradient of the head",
+        owner="trainer",
+        bytes=float(width * vocabulary * hidden),
+        formula=f"{width} B x {vocabulary:,} x {hidden:,}: waits for the embedding's",
+        source=source,
+    )
 
 
 def _logits(tokens: int, vocabulary: int, size: float, what: str, source: str) -> Resident:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from steelyard.memory.engine import cached
 from steelyard.memory.plan import Engine, Plan
 from steelyard.memory.values import GIB, Card, Estimate
 
@@ -136,7 +137,7 @@ def _one_sequence(asked: _Asked) -> Lint | None:
     plan, budget = asked.plan, engine.utilization * asked.card.bytes
     context = engine.context or plan.tokens
     weights = engine.weight_bytes * plan.model.parameters / engine.tensor_parallel
-    cache = engine.cache_bytes * _cached(plan, context, engine.tensor_parallel)
+    cache = engine.cache_bytes * cached(plan.model, context, engine.tensor_parallel)
     if weights + cache <= budget:
         return None
     return Lint(
@@ -149,18 +150,6 @@ def _one_sequence(asked: _Asked) -> Lint | None:
         "share the engine among more GPUs",
         "stop",
     )
-
-
-def _cached(plan: Plan, tokens: int, parallel: int) -> float:
-    """Values that a GPU of the engine keeps of a sequence: heads are shared, or copied where too few."""
-    total = 0.0
-    for layer in plan.model.layers:
-        heads = layer.attention.kv_heads
-        share = max(1, heads // parallel) / heads
-        latent = layer.attention.cache_dim < heads * layer.attention.head_dim
-        seen = min(tokens, layer.attention.window or tokens)
-        total += layer.count * layer.attention.cache_dim * seen * (1.0 if latent else share)
-    return total
 
 
 def _awake_engine(asked: _Asked) -> Lint | None:

@@ -121,6 +121,8 @@ class Plan:
         As their types say.
     offload_optimizer, offload_weights, offload_reference
         Where the optimizer's states, the weights and gradients, and the reference model lie.
+    gradient_bytes
+        Of one trained weight; None: as wide as the weight. Megatron keeps 4 beside weights in bf16.
     step_kernel
         How the optimizer goes over its tensors: `fused` makes no temporaries; `foreach` a copy of all;
         `single`, one after the other, two of the largest.
@@ -158,6 +160,7 @@ class Plan:
     prompts: int = 8
     precision: Precision = "bf16"
     optimizer: Optimizer = "adamw"
+    gradient_bytes: int | None = None
     step_kernel: StepKernel = "fused"
     lora: Lora | None = None
     checkpointing: Checkpointing = "recompute"
@@ -218,10 +221,10 @@ class Plan:
 
     @property
     def logit_tokens(self) -> int:
-        """Of those, the ones that get logits."""
-        if self.head_tokens == "all" or not self.tokens:
+        """Of those, the ones that get logits, at most."""
+        if self.head_tokens == "all":
             return self.step_tokens
-        return -(-self.step_tokens * self.completion // self.tokens)
+        return min(self.step_tokens, -(-self.micro_batch * self.completion // self.sequence_parallel))
 
     @property
     def shards(self) -> int:

@@ -1,7 +1,7 @@
 """Measured peaks as plans: rows of `points.csv`, and of what `steelyard fit --verify` writes.
 
-A row says what was run in words. Here they become a plan; what a row leaves open is what its source does when it
-is told nothing, written out in `SOURCES`. No number is taken from a measurement.
+A row says what was run in words. Here they become a plan; what a row leaves open is what its source does
+when it is told nothing, written out in `SOURCES`. No number is taken from a measurement.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from math import inf
+from typing import cast, get_args
 
 from steelyard.errors import RefusedError
 from steelyard.memory.estimate import estimate
@@ -26,7 +27,7 @@ prime-rl and others adapt every linear layer."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measurement: what was run, what was seen, and of which kind: `max_memory_allocated` or `_reserved`."""
+    """One measurement: what was run, what was seen, and of which of the two kinds."""
 
     plan: Plan
     measured: float
@@ -60,6 +61,11 @@ def read_point(row: Mapping[str, str], shape_of: Callable[[str], ModelShape], *,
             where=place,
             remedy="say which of the two was measured: they are different things",
         )
+    absent = [column for column in ("model", "task", "seq", "peak_gib") if not row.get(column)]
+    if absent:
+        raise RefusedError(
+            f"{absent[0]} is {row.get(absent[0])!r}, and must be said", where=place, remedy="fill it in"
+        )
     plan = _plan(row, shape_of(row["model"]), place)
     said = f"{row['model']} {row['task']} {plan.tokens:,} {row.get('attention', '')} {plan.checkpointing}"
     return Point(
@@ -81,19 +87,19 @@ def _plan(row: Mapping[str, str], shape: ModelShape, place: str) -> Plan:
     words = row["task"].split()
     training = words[0] != "inference"
     precision, kernel = _dtype(row.get("dtype", ""), words)
-    rank = int(_number(row, "lora_rank", place)) if row.get("lora_rank") else None
-    head, chunk = _head(row.get("loss_head", ""))
+    rank = _whole(row, "lora_rank", place) if row.get("lora_rank") else None
+    head, chunk = _head(row.get("loss_head", ""), place)
     plan = Plan(
         model=shape,
         task="sft" if training else "inference",
         prompt=0,
-        completion=int(_number(row, "seq", place)),
-        micro_batch=int(_number(row, "micro_batch", place)),
-        gpus=int(_number(row, "gpus", place)),
+        completion=_whole(row, "seq", place),
+        micro_batch=_whole(row, "micro_batch", place),
+        gpus=_whole(row, "gpus", place),
         sharding="zero3" if precision == "sharded" else "none",
         precision=precision,
         step_kernel=kernel,
-        checkpointing=cast("Checkpointing", row.get("checkpointing") or "none"),
+        checkpointing=_checkpointing(row.get("checkpointing") or "none", place),
         attention=_kernel(row.get("attention", ""), place),
         head=head,
         chunk=chunk,
@@ -116,12 +122,28 @@ def _dtype(said: str, words: list[str]) -> tuple[Precision, StepKernel]:
     return "bf16", "foreach"
 
 
-def _head(said: str) -> tuple[Head, int]:
+def _head(said: str, place: str) -> tuple[Head, int]:
     """The head, and tokens of a chunk."""
     chunk = re.search(r"chunked over tokens \((\d+)\)", said)
     if chunk:
         return "chunked", int(chunk[1])
-    return ("fused" if said == "fused" else "selective" if said == "selective" else "naive"), 1
+    if said not in ("", "naive", "selective", "fused"):
+        raise RefusedError(
+            f"loss_head is {said!r}, and must be naive, selective, fused, or chunked over tokens (N)",
+            where=place,
+            remedy="name the head",
+        )
+    return cast("Head", said or "naive"), 1
+
+
+def _checkpointing(said: str, place: str) -> Checkpointing:
+    if said not in get_args(Checkpointing):
+        raise RefusedError(
+            f"checkpointing is {said!r}, and must be empty, recompute or offload",
+            where=place,
+            remedy="say what is kept of a layer",
+        )
+    return cast("Checkpointing", said)
 
 
 def _kernel(said: str, place: str) -> AttentionKernel:
@@ -139,8 +161,19 @@ def _kernel(said: str, place: str) -> AttentionKernel:
 def _number(row: Mapping[str, str], column: str, place: str) -> float:
     try:
         number = float(row[column])
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < inf:
         raise RefusedError(
-            f"{column} is {row.get(column)!r}, and must be a number", where=place, remedy="fill it in"
-        ) from error
+            f"{column} is {row.get(column)!r}, and must be a number above 0", where=place, remedy="fill it in"
+        )
     return number
+
+
+def _whole(row: Mapping[str, str], column: str, place: str) -> int:
+    number = _number(row, column, place)
+    if not number.is_integer():
+        raise RefusedError(
+            f"{column} is {row[column]!r}, and must be a whole number", where=place, remedy="mend it"
+        )
+    return int(number)

@@ -87,8 +87,8 @@ class Mlp:
 class Layer:
     """`count` equal layers: their matrices, and `vectors`, the parameters that are in none (norms, sinks).
 
-    `norms` is how many norms of the hidden width one has: 2, or 4 where blocks are normalised on both sides; `norm`
-    which: RMSNorm, LayerNorm, or Gemma's RMSNorm, which multiplies by its weight in fp32.
+    `norms` is how many norms of the hidden width one has: 2, or 4 where blocks are normalised on both
+    sides; `norm` which: RMSNorm, LayerNorm, or Gemma's RMSNorm, which multiplies by its weight in fp32.
     """
 
     count: int

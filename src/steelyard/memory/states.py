@@ -9,9 +9,9 @@ Bytes of one parameter by precision (weights, gradient, AdamW's two moments, mas
 | sharded | 4 | 4 | 4 + 4 | 0 |
 | master | 2 | 2 | 4 + 4 | 4 |
 
-The last is the 16 bytes of ZeRO (arXiv:1910.02054, section 3.1). Adapters are kept, trained and stepped in fp32,
-whatever the base is in (PEFT's `autocast_adapter_dtype`). Gradients count as resident: they outlive a micro-batch
-wherever gradients accumulate.
+The last is the 16 bytes of ZeRO (arXiv:1910.02054, section 3.1). Adapters are kept, trained and stepped in
+fp32, whatever the base is in (PEFT's `autocast_adapter_dtype`). Gradients count as resident: they outlive
+a micro-batch wherever gradients accumulate.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def adapted(shape: ModelShape, lora: Lora) -> tuple[tuple[int, Linear], ...]:
     """
     every = [(layer.count, linear) for layer in shape.layers for linear in layer.linears]
     if lora.targets is None:
-        # What PEFT's "all-linear" finds: experts and routers are bare tensors in transformers, no linear layers.
+        # What PEFT's "all-linear" finds: in transformers, experts and routers are bare tensors.
         return tuple((n, each) for n, each in every if each.copies == 1 and each.name not in _ROUTERS)
     known = {linear.name for _, linear in every}
     for target in lora.targets:
@@ -132,12 +132,11 @@ def gradients(plan: Plan) -> list[Resident]:
     if not kind.count:
         return []
     cut, over = _cut(plan, "zero2")
-    found = [
-        _resident("gradients", kind.weight * kind.count / cut, f"{kind.weight} B x {kind.count:,}{over}")
-    ]
+    each = kind.weight if plan.gradient_bytes is None or plan.lora else plan.gradient_bytes
+    found = [_resident("gradients", each * kind.count / cut, f"{each} B x {kind.count:,}{over}")]
     if plan.sharding == "none" and plan.shards > 1:
-        said = f"{kind.weight} B x {kind.count:,}"
-        size = kind.weight * kind.count / plan.tensor_parallel
+        said = f"{each} B x {kind.count:,}"
+        size = each * kind.count / plan.tensor_parallel
         found.append(_resident("gradient buckets", size, said, DDP))
     return found
 

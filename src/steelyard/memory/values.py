@@ -88,8 +88,8 @@ class Estimate:
         What was asked.
     phases
         In the order of a step.
-    band
-        Share by which the peak may be off, up or down: 0.1 is 10 %.
+    below, above
+        Shares by which the peak may be off, downwards and upwards: 0.1 is 10 %.
     confidence
         How much was measured of models like this one: `high`, `medium`, `low`.
     why
@@ -98,7 +98,8 @@ class Estimate:
 
     plan: Plan
     phases: tuple[Phase, ...]
-    band: float
+    below: float
+    above: float
     confidence: Confidence
     why: str
 
@@ -110,12 +111,12 @@ class Estimate:
     @property
     def low(self) -> float:
         """Bytes of the peak, if it is off downwards."""
-        return self.peak.bytes * (1 - self.band)
+        return self.peak.bytes * (1 - self.below)
 
     @property
     def high(self) -> float:
         """Bytes of the peak, if it is off upwards."""
-        return self.peak.bytes * (1 + self.band)
+        return self.peak.bytes * (1 + self.above)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,8 @@ def lint_says(lint: Lint) -> str:
 def doubt(fit: Fit) -> str:
     """How far the numbers are to be trusted, and why."""
     estimate = fit.estimate
-    band = f"± {number(100 * estimate.band)}\N{NO-BREAK SPACE}%"
+    down, up = number(100 * estimate.below), number(100 * estimate.above)
+    band = f"± {up}\N{NO-BREAK SPACE}%" if down == up else f"-{down} to +{up}\N{NO-BREAK SPACE}%"
     return f"Confidence: {estimate.confidence}, {band}: {plain(estimate.why).rstrip('.')}."
 
 
@@ -145,6 +146,7 @@ def ground(plan: Plan) -> str:
     told = [
         {"grpo": "GRPO", "sft": "SFT", "inference": "a forward pass"}[plan.task],
         f"{plan.precision} with {plan.optimizer} ({plan.step_kernel})",
+        *([f"gradients of {plan.gradient_bytes} bytes"] if plan.gradient_bytes else []),
         *([_adapters(plan.lora)] if plan.lora else []),
         f"{number(plan.prompt)} + {number(plan.completion)} tokens",
         f"micro-batch {number(plan.micro_batch)}",
@@ -261,10 +263,11 @@ def levers(fit: Fit) -> tuple[list[Lever], list[Lever]]:
 
 def leaves(fit: Fit, lever: Lever) -> str:
     """What a lever leaves of the peak, and whether that is enough."""
-    left, band, room = fit.estimate.peak.bytes - lever.saves, fit.estimate.band, fit.card.bytes
+    one, room = fit.estimate, fit.card.bytes
+    left = one.peak.bytes - lever.saves
     if fit.verdict == "fits" or not _by_size(fit):
         return f"leaves {gib(left)} GiB"
-    fits, tight = left * (1 + band) <= room, left * (1 - band) <= room
+    fits, tight = left * (1 + one.above) <= room, left * (1 - one.below) <= room
     told = "which fits" if fits else "which is tight" if tight else "which is still too much"
     return f"leaves {gib(left)} of {gib(room)} GiB, {told}"
 

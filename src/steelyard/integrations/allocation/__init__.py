@@ -9,8 +9,9 @@ An estimate multiplies a shape by bytes. This builds the real model, and asks th
 | `gpu` | what does a GPU say? The same step, for real, where there is one |
 
 `training` is the step that both run, `selective` a head of its own, `attention` what attention CUDA would
-choose, `points` the file where what a GPU said is kept, `asked` the request, `answer` the answer. Never run on a GPU where this was developed: `gpu` is tested
-with a stand-in for CUDA's counters around a real step on a CPU.
+choose, `points` the file where what a GPU said is kept, `asked` the request, `answer` the answer. Never run
+on a GPU where this was developed: `gpu` is tested with a stand-in for CUDA's counters around a real step on
+a CPU.
 
 It runs as a child of `steelyard fit --verify`, for whoever only plans need not import torch, and a process
 that runs out of memory should be no other's.

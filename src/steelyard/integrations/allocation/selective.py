@@ -1,8 +1,8 @@
 """Log-probabilities of chosen tokens from whole logits, keeping what TRL's kernel keeps.
 
-TRL 1.16 has one in Triton (`trl/kernels/logprob_entropy.py`): between logits and their gradient nothing of their
-size is kept. Without Triton it falls back to a log-softmax that is kept, too; on a GPU Triton is there.
-Here a few rows at a time stand in for the kernel, so that the step runs anywhere.
+TRL 1.16 has one in Triton (`trl/kernels/logprob_entropy.py`): between logits and their gradient nothing of
+their size is kept. Without Triton, which torch's wheels for CUDA bring, it keeps a log-softmax, too. Here a
+few rows at a time stand in for the kernel, so that the step runs anywhere.
 """
 
 from __future__ import annotations

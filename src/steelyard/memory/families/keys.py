@@ -119,7 +119,7 @@ class Keys:
         return value
 
     def capped(self, key: str) -> bool:
-        """Whether scores or logits are capped: a number above 0 says where; null or absent, that they are not.
+        """Whether scores or logits are capped: a number above 0 says where; null or absent says no.
 
         Raises
         ------
