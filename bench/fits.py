@@ -9,13 +9,15 @@ A card named by its class is read both ways: what must fit has GB of 10^9 bytes,
 
 What is left open is mostly the length of sequences. verl packs those of a micro-batch without padding, so
 that their real lengths count, not the limits. Of GSM8K verl's own quickstart prints them at step 0
-(docs/start/ quickstart.rst, Qwen2.5-0.5B-Instruct): prompts of 104.9 tokens on average (at least 68),
+(docs/start/quickstart.rst, Qwen2.5-0.5B-Instruct): prompts of 104.9 tokens on average (at least 68),
 responses of 239.1 (at least 77).
 
 The "largest batch" of two reports (116, 62) is that of one micro-batch: ppo_micro_batch_size is the train
 batch. At mean lengths their plans fill well under half of the card; they would fill it at a mean of `full_at`
 tokens a sequence, of at most 1,536. So the largest batch is no measurement of memory: what stopped it (a
-batch of long answers, entropy's copies of logits, validation) is not in the source.
+batch of long answers, validation, the host) is not in the source. Their entropy_coeff makes verl keep the
+logits beside their gradient and entropy's (dp_actor.py: no inplace backward), up to 8 bytes of a logit where
+the plan has 4.25: at mean lengths they fit with that, too (`entropy`).
 """
 
 from __future__ import annotations
@@ -184,8 +186,10 @@ def verl_7b() -> Report:
 def verl_32b() -> Report:
     """Of examples/tuning/32b/qwen2_32B_grpo_8_h20_megatron_vllm.sh; "recompute" is the row's.
 
-    Its `megatron.grad_offload` goes with `param_offload` in verl 0.9.1. A micro-batch is one sequence, so
-    that the longest counts: the best guess is the limit.
+    Gradients lie in fp32 (verl/utils/megatron_utils.py, get_model); Adam is Transformer Engine's, fused.
+    Sequence parallel, which cuts layer inputs, is not reckoned with: too high. `megatron.grad_offload` goes
+    with `param_offload` in verl 0.9.1. A micro-batch is one sequence: the longest counts, so the best guess
+    is the limit.
     """
     plan = verl(
         "Qwen2.5-32B",
@@ -209,7 +213,7 @@ def verl_32b() -> Report:
     )
     return replace_best(
         packed(
-            plan,
+            replace(plan, gradient_bytes=4, step_kernel="fused"),
             short="1 x up to 8,192, Megatron tensor parallel 8, offload while generating, vLLM 0.6 asleep",
             source="volcengine/verl examples/tuning/32b/qwen2_32B_grpo_8_h20_megatron_vllm.sh",
         )
@@ -297,10 +301,12 @@ def the_study() -> Report:
         micro_batch=4,
         generations=8,
         prompts=16,
+        precision="bf16",
         step_kernel="foreach",
         checkpointing="none",
         attention="sdpa",
         head="naive",
+        head_tokens="all",
         engine=Engine(utilization=0.3, sequences=128),
     )
     return Report(
@@ -323,8 +329,10 @@ def prime_rl() -> Report:
         precision="sharded",
         sharding="zero3",
         step_kernel="single",
+        checkpointing="recompute",
         attention="flash",
         head="naive",
+        head_tokens="all",
         engine=None,
     )
     return Report(
@@ -354,6 +362,7 @@ def unsloth() -> Report:
         micro_batch=8,
         generations=8,
         prompts=1,
+        precision="bf16",
         optimizer="paged_adamw_8bit",
         lora=Lora(rank=32, quantized=True),
         checkpointing="offload",
@@ -444,6 +453,11 @@ def full_at(report: Report, card: Card) -> int:
         plan = replace(report.high, micro_tokens=report.high.micro_batch * middle)
         low, high = (middle, high) if estimate(plan, card).peak.bytes <= card.bytes else (low, middle)
     return low
+
+
+def entropy(plan: Plan) -> float:
+    """Bytes of the copies of logits that verl's entropy adds, at most."""
+    return (8 - 4.25) * plan.logit_tokens * plan.model.vocabulary
 
 
 def fused_ran(report: Report) -> Plan:

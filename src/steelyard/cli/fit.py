@@ -9,7 +9,8 @@ start. Exits with 1 if it does not fit (of several cards: on none), if a lint sa
 - `model`: `name`, `family`, `parameters`, `active`;
 - `plan`: every field of `steelyard.memory.plan.Plan` but the shape; `notes`: how settings were read;
 - `fits`: one for each card, with `card`, `verdict`, `why`,
-  `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `below`, `above`, `confidence`, `doubt` (the confidence's reason),
+  `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `below`, `above`, `confidence`, `doubt` (the confidence's
+  reason),
   `phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, and `residents` with `name`, `owner`, `bytes`,
   `formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`),
   `largest` (`micro_batch`, `micro_tokens`, `context`, `model`), `held` (sequences in the engine's cache),

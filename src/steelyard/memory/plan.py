@@ -158,7 +158,7 @@ class Plan:
     micro_tokens: int | None = None
     generations: int = 8
     prompts: int = 8
-    precision: Precision = "bf16"
+    precision: Precision = "autocast"
     optimizer: Optimizer = "adamw"
     gradient_bytes: int | None = None
     step_kernel: StepKernel = "fused"
@@ -166,9 +166,9 @@ class Plan:
     checkpointing: Checkpointing = "recompute"
     attention: AttentionKernel = "sdpa"
     fused_kernels: bool = False
-    head: Head = "selective"
+    head: Head = "fused"
     chunk: int = 256
-    head_tokens: HeadTokens = "all"
+    head_tokens: HeadTokens = "completion"
     reference: bool = False
     gpus: int = 1
     sharding: Sharding = "none"
