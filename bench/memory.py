@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from steelyard.memory import cards
+from steelyard.memory import estimate as reckoning
 from steelyard.memory.catalogue import shape_of
 from steelyard.memory.points import predicted, read_point
 
@@ -44,6 +45,20 @@ def main() -> None:
             f"\n{len(size)} rows: mean {fmean(size):.1%}, median {median(size):.1%}, worst {max(size):.1%}, "
             f"bias {fmean(errors):+.1%}, over 10 %: {sum(error > 0.1 for error in size)}"
         )
+        if kind == "max_memory_reserved":
+            sensitivity(chosen, card)
+
+
+def sensitivity(points, card):
+    """What another share of fragmentation would do."""
+    used = reckoning.FRAGMENTATION
+    print("\n| fragmentation | mean error | worst | bias |\n|---|---|---|---|")
+    for share in (0.0, 0.01, 0.02, 0.03, 0.05):
+        reckoning.FRAGMENTATION = share
+        errors = [predicted(point, card) / point.measured - 1 for point in points]
+        size = [abs(error) for error in errors]
+        print(f"| {share:.0%} | {fmean(size):.1%} | {max(size):.1%} | {fmean(errors):+.1%} |")
+    reckoning.FRAGMENTATION = used
 
 
 if __name__ == "__main__":
