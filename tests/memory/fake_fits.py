@@ -18,8 +18,8 @@ def shape(name="Qwen3-8B"):
         attention=Attention(heads=32, kv_heads=8, head_dim=128, value_dim=128, cache_dim=2048, qk_norm=True),
         mlp=Mlp(width=12288),
         linears=(
-            Linear(name="q_proj", inputs=4096, outputs=4096),
-            Linear(name="down_proj", inputs=12288, outputs=4096, copies=3),
+            Linear(name="q_proj", inputs=4096, outputs=4096, reads="attention norm"),
+            Linear(name="down_proj", inputs=12288, outputs=4096, reads="activation", copies=3),
         ),
         vectors=8448,
     )

@@ -28,9 +28,11 @@ def shape(hidden, depth, heads, width, tied, *, experts=0, active=0, window=None
         "v_proj": (hidden, kv_heads * head),
         "o_proj": (heads * head, hidden),
     }
-    linears = [Linear(name=name, inputs=i, outputs=o) for name, (i, o) in sizes.items()]
+    linears = [Linear(name=name, inputs=i, outputs=o, reads="own") for name, (i, o) in sizes.items()]
     mlp = {"gate_proj": (hidden, width), "up_proj": (hidden, width), "down_proj": (width, hidden)}
-    linears += [Linear(name=name, inputs=i, outputs=o, copies=copies) for name, (i, o) in mlp.items()]
+    linears += [
+        Linear(name=name, inputs=i, outputs=o, reads="own", copies=copies) for name, (i, o) in mlp.items()
+    ]
     layer = Layer(
         count=depth,
         attention=Attention(

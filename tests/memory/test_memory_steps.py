@@ -24,7 +24,7 @@ MODEL = ModelShape(
             count=4,
             attention=Attention(heads=4, kv_heads=2, head_dim=64, value_dim=64, cache_dim=256),
             mlp=Mlp(width=512),
-            linears=(Linear(name="up_proj", inputs=256, outputs=2048),),
+            linears=(Linear(name="up_proj", inputs=256, outputs=2048, reads="mlp norm"),),
             vectors=512,
         ),
     ),

@@ -52,11 +52,12 @@ def of_layer(plan: Plan, layer: Layer) -> Kept:
     attention, scores = _attention(plan, layer)
     mlp, turn = _mlp(plan, layer)
     norms = layer.norms * _norm(plan, layer, hidden)
-    reads = _reads(plan, layer)
-    kept = norms + attention + mlp + reads
+    first, then = _reads(plan, layer)
+    kept = norms + attention + mlp + first + then
     # The last matrix, then the product, come first: gradients of the product and of both its factors live
-    # while the product itself is gone. Attention's turn comes when the MLP's share has been freed.
-    above = (residual + (8 if _apart(plan) else 0)) * hidden + max(turn, scores - mlp)
+    # while the product itself is gone. Attention's turn comes when what follows it has been freed.
+    freed = mlp + then + layer.norms // 2 * _norm(plan, layer, hidden)
+    above = (residual + (8 if _apart(plan) else 0)) * hidden + max(turn, scores - freed)
     forward = 4 * residual * hidden + max(3 * _width(plan, layer), _inference(plan, layer))
     return Kept(kept=kept * tokens, backward=above * tokens, forward=forward * tokens)
 
@@ -112,8 +113,8 @@ def _norm(plan: Plan, layer: Layer, width: float, *, narrow: bool = False) -> fl
     return (4 + (normalised if plan.lora is None else 0)) * width
 
 
-def _reads(plan: Plan, layer: Layer) -> float:
-    """Inputs that matrices keep: one for those that read the same, or a cast for each."""
+def _reads(plan: Plan, layer: Layer) -> tuple[float, float]:
+    """Inputs that matrices keep up to attention and after it: one for those that read the same, or a cast each."""
     chosen = [linear for linear in layer.linears if linear.copies == 1]  # experts gather what they read
     if plan.lora is not None:
         names = {linear.name for _, linear in adapted(plan.model, plan.lora)}
@@ -123,10 +124,13 @@ def _reads(plan: Plan, layer: Layer) -> float:
         own = [
             linear for linear in own if linear.name not in _OUT
         ]  # that is the kernel's output, kept already
-    alone = sum(_split(plan, linear) for linear in own) * (4 if _apart(plan) else 2)
+    each = 4 if _apart(plan) else 2
+    late = sum(_split(plan, linear) for linear in own if linear.name in _OUT | _LAST) * each
+    early = sum(_split(plan, linear) for linear in own if linear.name not in _OUT | _LAST) * each
     second = [linear for linear in chosen if linear.name in _MLP and layer.norms > 1]
     first = [linear for linear in chosen if linear not in second and not _reads_alone(plan, linear)]
-    return alone + plan.model.hidden * (_normed(plan, len(first)) + _normed(plan, len(second)))
+    hidden = plan.model.hidden
+    return early + hidden * _normed(plan, len(first)), late + hidden * _normed(plan, len(second))
 
 
 def _reads_alone(plan: Plan, linear: Linear) -> bool:

@@ -1,8 +1,8 @@
 """Residents of each phase put together, each phase at its worst moment.
 
-A training pass has four moments that can be the worst: the end of the forward pass, the backward pass of
-the head, of a layer, and the optimizer's step. Which it is depends on the batch; all are reckoned, the
-largest is shown.
+A training pass has five moments that can be the worst: the end of the forward pass, the backward pass of
+the head, of a layer, of the embedding, and the optimizer's step. Which it is depends on the batch; all are
+reckoned, the largest is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import cast
 
 from steelyard.memory import activations, engine, states
 from steelyard.memory.activations import CHECKPOINTING, COUNTED, resident
-from steelyard.memory.head import head
+from steelyard.memory.head import embedding_gradient, head
 from steelyard.memory.plan import Optimizer, Plan
 from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName, Resident
 
@@ -91,6 +91,11 @@ def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
             [*kept, *_gathered_ends(plan), *_mask(plan), *turn, *_saved_casts(plan)],
             hole,
         ),
+        (
+            "backward of the embedding",
+            [*kept, *_gathered_ends(plan), *_mask(plan), *end.after, *embedding_gradient(plan)],
+            hole,
+        ),
         ("optimizer step", [*_states(plan), *states.step_temporaries(plan)], 0.0),
     ]
 
@@ -107,8 +112,8 @@ def forward(plan: Plan) -> list[Resident]:
     layer = resident(
         "activations", widest, f"{widest / max(tokens, 1):,.0f} B x {tokens:,} tokens of one layer"
     )
-    widest_moment = max([*head(plan).forward, layer], key=_size)
-    return [*states.weights(plan), cache, widest_moment, *_mask(plan)]
+    widest_moment = max([*head(plan).forward], [layer], key=lambda found: sum(map(_size, found)))
+    return [*states.weights(plan), cache, *widest_moment, *_mask(plan)]
 
 
 def at_home(plan: Plan, card: Card) -> Plan:

@@ -24,6 +24,7 @@ from steelyard.memory.values import Resident
 
 CROSS_ENTROPY = "transformers, loss/loss_utils.py, and torch's log_softmax and nll_loss backward"
 BOUNDARY = "torch FSDP2, MixedPrecisionPolicy.output_dtype; accelerate, convert_outputs_to_fp32"
+SUM = "torch, csrc/autograd/input_buffer.cpp: gradients of one tensor are summed up before they are kept"
 SELECTIVE = "TRL, selective_log_softmax; flash-attn's cross entropy, written over its logits (verl)"
 CHUNKED = "prime-rl, layers/lm_head.py: tokens in chunks, the vocabulary by 8,192, sums online"
 FUSED = "TRL 1.16, kernels/chunked_logprob.py: tiles of 4,096 x 32,768, gradients in fp32"
@@ -62,13 +63,15 @@ def head(plan: Plan) -> Head:
     vocabulary = -(-shape.vocabulary // plan.tensor_parallel)
     if plan.task == "inference":
         logits = _logits(tokens, vocabulary, 2.0 + cap, "bf16 logits", CROSS_ENTROPY)
-        return Head(forward=(logits,), backward=(), after=(), hole=0.0)
+        return Head(forward=(logits, _hidden(plan, tokens)), backward=(), after=(), hole=0.0)
     if plan.head in ("chunked", "fused"):
         return _tiled(plan, tokens, vocabulary)
-    after = _gradient(plan, vocabulary, 4 if plan.precision == "autocast" else 2, CROSS_ENTROPY)
+    after = _gradient(plan, vocabulary, _width(plan), CROSS_ENTROPY)
     if plan.head == "selective":
         logits = _logits(tokens, vocabulary, 4.25 + cap, "bf16, gradient, a row in fp32", SELECTIVE)
         return Head(forward=(logits,), backward=(logits,), after=after, hole=0.0)
+    held = 4.0 if plan.precision == "sharded" else 2.0
+    after = (*after, _logits(tokens, vocabulary, held, "what the model handed out", CROSS_ENTROPY))
     forward = _logits(tokens, vocabulary, 10.0 + cap, "bf16, fp32 and log-softmax", CROSS_ENTROPY)
     if plan.precision == "sharded":
         backward = _logits(tokens, vocabulary, 16.0 + cap, "fp32, log-softmax, two gradients", BOUNDARY)
@@ -80,6 +83,26 @@ def head(plan: Plan) -> Head:
     return Head(forward=(forward,), backward=(backward,), after=after, hole=hole)
 
 
+def embedding_gradient(plan: Plan) -> tuple[Resident, ...]:
+    """What the last of a backward pass makes: the embedding's gradient, as long as the vocabulary.
+
+    A tied head's waits for it, and their sum is a third tensor.
+    """
+    if plan.lora is not None:
+        return ()
+    each, count = _width(plan) * (2 if plan.model.tied else 1), plan.model.embedding
+    return (
+        Resident(
+            name="gradient of the embedding",
+            owner="trainer",
+            bytes=float(each * count / plan.tensor_parallel),
+            formula=f"{each} B x {count:,}"
+            + (": its own, and its sum with the head's" if plan.model.tied else ""),
+            source=SUM,
+        ),
+    )
+
+
 def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     """A head that never holds all logits, but the gradient of its weights."""
     hidden = plan.model.hidden
@@ -87,7 +110,7 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     rows, columns, size = (*FUSED_TILE, 2.0) if fused else (plan.chunk, VOCABULARY_TILE, 18.0)
     source = FUSED if fused else CHUNKED
     tile = _logits(min(tokens, rows), min(vocabulary, columns), size, "of one tile", source)
-    weight = 4 if plan.precision == "autocast" else 2
+    weight = _width(plan)
     each = weight + (4 if fused else 2)
     states = Resident(
         name="hidden states of the head",
@@ -116,6 +139,23 @@ def _gradient(plan: Plan, vocabulary: int, width: int, source: str) -> tuple[Res
     if plan.lora is not None or not (plan.model.tied or plan.precision == "sharded"):
         return ()
     return (_waits(vocabulary, plan.model.hidden, width, source),)
+
+
+def _width(plan: Plan) -> int:
+    """Bytes of a value of the ends' gradient."""
+    return 4 if plan.precision == "autocast" else 2
+
+
+def _hidden(plan: Plan, tokens: int) -> Resident:
+    """What the head of a mere forward pass reads."""
+    size, hidden = 2.0, plan.model.hidden
+    return Resident(
+        name="hidden states of the head",
+        owner="trainer",
+        bytes=size * tokens * hidden,
+        formula=f"{size:g} B x {tokens:,} tokens x {hidden:,}: what the last norm gave",
+        source=CROSS_ENTROPY,
+    )
 
 
 def _waits(vocabulary: int, hidden: int, width: int, source: str) -> Resident:

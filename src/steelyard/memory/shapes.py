@@ -10,14 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Reads = Literal["attention norm", "mlp norm", "attention", "activation", "own"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """A matrix of a layer, `copies` times (experts); its name is the one that LoRA targets go by."""
+    """A matrix of a layer.
+
+    Attributes
+    ----------
+    name
+        What LoRA's targets call it.
+    inputs, outputs
+        Its widths.
+    reads
+        Whose output it multiplies: of the norm before attention or before the MLP, of attention, of the MLP's
+        activation, or of something narrower that only it reads (MLA's compressed vectors).
+    bias
+        A vector is added.
+    copies
+        How many there are of it in a layer: one for each expert.
+    """
 
     name: str
     inputs: int
     outputs: int
+    reads: Reads
     bias: bool = False
     copies: int = 1
 

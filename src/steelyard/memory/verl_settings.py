@@ -91,7 +91,7 @@ def read(settings: Mapping[str, object], model: ModelShape, *, gpus: int | None 
     --------
     >>> from steelyard.memory.shapes import Attention, Layer, Linear, Mlp, ModelShape
     >>> heads = Attention(heads=2, kv_heads=2, head_dim=32, value_dim=32, cache_dim=128)
-    >>> up = Linear(name="q_proj", inputs=64, outputs=64)
+    >>> up = Linear(name="q_proj", inputs=64, outputs=64, reads="attention norm")
     >>> layer = Layer(count=2, attention=heads, mlp=Mlp(width=128), linears=(up,), vectors=128)
     >>> tiny = ModelShape(
     ...     name="tiny", family="qwen3", hidden=64, vocabulary=512, layers=(layer,), tied=True, vectors=64

@@ -15,7 +15,7 @@ def everywhere(keys: Keys, _layer: int, *, key: str, names: tuple[str, ...]) -> 
     """Experts in every layer, `key` of them, of the width that a dense one would have (Mixtral, OLMoE)."""
     hidden, width = keys.count("hidden_size"), keys.count("intermediate_size")
     experts, active = _experts(keys, key)
-    router = Linear(name="gate", inputs=hidden, outputs=experts)
+    router = Linear(name="gate", inputs=hidden, outputs=experts, reads="mlp norm")
     linears = matrices(hidden, width, names=names, gated=True, copies=experts)
     return Feeding(Mlp(width=width, experts=experts, active=active), (router, *linears))
 
@@ -28,13 +28,13 @@ def qwen(keys: Keys, layer: int, *, shared: bool) -> Feeding:
     hidden, width = keys.count("hidden_size"), keys.count("moe_intermediate_size")
     experts, active = _experts(keys, "num_experts")
     linears = [
-        Linear(name="gate", inputs=hidden, outputs=experts),
+        Linear(name="gate", inputs=hidden, outputs=experts, reads="mlp norm"),
         *matrices(hidden, width, names=GATED, gated=True, copies=experts),
     ]
     always = keys.count("shared_expert_intermediate_size") if shared else 0
     if always:
         linears += matrices(hidden, always, names=GATED, gated=True)
-        linears.append(Linear(name="shared_expert_gate", inputs=hidden, outputs=1))
+        linears.append(Linear(name="shared_expert_gate", inputs=hidden, outputs=1, reads="mlp norm"))
     return Feeding(Mlp(width=width, experts=experts, active=active, shared=always), tuple(linears))
 
 
@@ -51,7 +51,7 @@ def deepseek(keys: Keys, layer: int, *, router_bias: bool) -> Feeding:
     experts, active = _experts(keys, "n_routed_experts")
     shared = keys.optional("n_shared_experts", said=True) or 0
     linears = [
-        Linear(name="gate", inputs=hidden, outputs=experts),
+        Linear(name="gate", inputs=hidden, outputs=experts, reads="mlp norm"),
         *matrices(hidden, width, names=GATED, gated=True, copies=experts),
     ]
     if shared:
@@ -64,7 +64,7 @@ def gpt_oss(keys: Keys, _layer: int) -> Feeding:
     """Experts in every layer, biases everywhere, gate and up in one."""
     hidden, width = keys.count("hidden_size"), keys.count("intermediate_size")
     experts, active = _experts(keys, "num_local_experts")
-    router = Linear(name="router", inputs=hidden, outputs=experts, bias=True)
+    router = Linear(name="router", inputs=hidden, outputs=experts, reads="mlp norm", bias=True)
     linears = matrices(
         hidden, width, names=("gate_up_proj", "down_proj"), gated=True, bias=True, copies=experts
     )

@@ -21,8 +21,14 @@ def falcon(keys: Keys) -> Attending:
         heads=heads, kv_heads=groups, head_dim=width, value_dim=width, cache_dim=2 * groups * width
     )
     linears = (
-        Linear(name="query_key_value", inputs=hidden, outputs=(heads + 2 * groups) * width, bias=bias),
-        Linear(name="dense", inputs=hidden, outputs=hidden, bias=bias),
+        Linear(
+            name="query_key_value",
+            inputs=hidden,
+            outputs=(heads + 2 * groups) * width,
+            reads="attention norm",
+            bias=bias,
+        ),
+        Linear(name="dense", inputs=hidden, outputs=hidden, reads="attention", bias=bias),
     )
     return Attending(attention, linears)
 

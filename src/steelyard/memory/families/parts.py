@@ -82,10 +82,10 @@ def grouped(
     *into, out = names
     wide = (heads, groups, groups) if len(into) == 3 else (heads + 2 * groups,)
     linears = tuple(
-        Linear(name=name, inputs=hidden, outputs=n * width, bias=bias)
+        Linear(name=name, inputs=hidden, outputs=n * width, reads="attention norm", bias=bias)
         for name, n in zip(into, wide, strict=True)
     )
-    back = Linear(name=out, inputs=heads * width, outputs=hidden, bias=keys.flag(out_bias))
+    back = Linear(name=out, inputs=heads * width, outputs=hidden, reads="attention", bias=keys.flag(out_bias))
     kind = qk_norm if keys.flag(normed) else "no"
     norms = {"no": 0, "head": 2 * width, "head_biased": 4 * width, "whole": (heads + groups) * width}[kind]
     attention = Attention(
@@ -111,17 +111,25 @@ def latent(keys: Keys) -> Attending:
     bias = keys.flag("attention_bias")
     query = heads * (nope + rotary)
     if compressed is None:
-        queries: tuple[Linear, ...] = (Linear(name="q_proj", inputs=hidden, outputs=query),)
+        queries: tuple[Linear, ...] = (
+            Linear(name="q_proj", inputs=hidden, outputs=query, reads="attention norm"),
+        )
     else:
         queries = (
-            Linear(name="q_a_proj", inputs=hidden, outputs=compressed, bias=bias),
-            Linear(name="q_b_proj", inputs=compressed, outputs=query),
+            Linear(name="q_a_proj", inputs=hidden, outputs=compressed, reads="attention norm", bias=bias),
+            Linear(name="q_b_proj", inputs=compressed, outputs=query, reads="own"),
         )
     linears = (
         *queries,
-        Linear(name="kv_a_proj_with_mqa", inputs=hidden, outputs=rank + rotary, bias=bias),
-        Linear(name="kv_b_proj", inputs=rank, outputs=heads * (nope + value)),
-        Linear(name="o_proj", inputs=heads * value, outputs=hidden, bias=bias),
+        Linear(
+            name="kv_a_proj_with_mqa",
+            inputs=hidden,
+            outputs=rank + rotary,
+            reads="attention norm",
+            bias=bias,
+        ),
+        Linear(name="kv_b_proj", inputs=rank, outputs=heads * (nope + value), reads="own"),
+        Linear(name="o_proj", inputs=heads * value, outputs=hidden, reads="attention", bias=bias),
     )
     attention = Attention(
         heads=heads,
@@ -140,8 +148,11 @@ def matrices(
     *up, down = names
     wide = width * (2 if gated and len(up) == 1 else 1)
     return (
-        *(Linear(name=name, inputs=hidden, outputs=wide, bias=bias, copies=copies) for name in up),
-        Linear(name=down, inputs=width, outputs=hidden, bias=bias, copies=copies),
+        *(
+            Linear(name=name, inputs=hidden, outputs=wide, reads="mlp norm", bias=bias, copies=copies)
+            for name in up
+        ),
+        Linear(name=down, inputs=width, outputs=hidden, reads="activation", bias=bias, copies=copies),
     )
 
 
