@@ -45,6 +45,7 @@ PLAN = Plan(
     attention="eager",
     checkpointing="none",
     head="naive",
+    head_tokens="all",
     engine=None,
 )
 CARD = Card(name="card", bytes=8e10, bandwidth=3e12, sustained=2e12, flops=None)

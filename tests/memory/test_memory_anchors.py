@@ -27,9 +27,14 @@ def bench():
 
 
 class TestSmallModelsOn24GB:
-    def test_a_3b_model_fits_with_sleep_and_8_bits_and_checkpointing_together(self, bench):
+    def test_a_3b_model_fits_the_roomiest_with_sleep_and_8_bits_and_checkpointing_together(self, bench):
         assert any("3B" in name for name in bench.fitting())
         assert "Qwen3-4B" not in bench.fitting()
+
+    def test_none_fits_the_tightest(self, bench):
+        found = bench.fitting(on=bench.TIGHTEST)
+        assert found
+        assert not any("3B" in name for name in found)
 
     @pytest.mark.parametrize("without", ["sleep", "8 bits", "checkpointing", "all"])
     def test_no_3b_model_fits_without_one_of_the_three(self, bench, without):

@@ -241,8 +241,8 @@ OF_LORA = {
     "targets": (("--lora", 8, "--lora-targets", "q_proj,v_proj"), ["q_proj", "v_proj"]),
     "quantized": (("--qlora",), True),
 }
-NOT_OPTIONS = {"sets"}
-"""Of adapters: several sets are for servers of many, which nothing here trains."""
+NOT_OPTIONS = {"sets", "nested", "rescored"}
+"""Several sets of adapters are for servers of many, which nothing here trains; the others settings say."""
 
 
 @pytest.mark.parametrize(
@@ -456,6 +456,7 @@ KEYS = {
     "held",
     "phases",
     "levers",
+    "together",
     "largest",
     "lints",
     "decode",

@@ -135,7 +135,10 @@ def test_one_sequence_counts_the_engine_s_context_and_its_share_of_the_heads():
     assert not lints(replace(QUIET, engine=replace(long, context=1536)), card=a100)
     shared = replace(long, utilization=0.2, tensor_parallel=4)
     assert not lints(replace(QUIET, engine=shared, gpus=4, prompts=4), card=a100)
-    assert not lints(replace(QUIET, engine=replace(long, mode="server")), card=a100)
+    server = replace(long, mode="server")
+    assert [lint.code for lint in lints(replace(QUIET, engine=server), card=a100)] == ["one_sequence"]
+    assert not lints(replace(QUIET, engine=replace(server, utilization=None)), card=a100)
+    assert not lints(replace(QUIET, task="sft", engine=long), card=a100)
 
 
 def test_the_awake_engine_leaves_room_for_the_process_s_context_too():

@@ -71,12 +71,50 @@ def test_a_row_in_words_becomes_a_plan():
     assert (plan.task, plan.tokens, plan.precision, plan.checkpointing) == ("sft", 2048, "autocast", "none")
     assert (plan.head, plan.step_kernel, plan.attention, plan.lora) == ("naive", "foreach", "sdpa", None)
     said = "fp32 master and gradients, bf16 compute, FSDP2"
-    plan = read(dtype=said, loss_head="chunked over tokens (512)", attention="flash_attention_3").plan
+    plan = read(
+        task="rl", dtype=said, loss_head="chunked over tokens (512)", attention="flash_attention_3"
+    ).plan
     assert (plan.precision, plan.head, plan.chunk, plan.attention) == ("sharded", "chunked", 512, "flash")
-    lora = read(lora_rank="8", optimizer="AdamW, 3 adapter sets resident").plan.lora
+    lora = read(
+        task="train s=2048 sdpa lora8 amp", lora_rank="8", optimizer="AdamW, 3 adapter sets resident"
+    ).plan.lora
     assert lora is not None
     assert (lora.rank, lora.sets, lora.targets) == (8, 3, None)
-    assert read(task="inference bf16").plan.task == "inference"
+    task = "inference bf16 b=1 s=2048 sdpa"
+    assert read(task=task, dtype="bf16 weights", optimizer="").plan.task == "inference"
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "value"),
+    [
+        ({"task": "train full pure", "dtype": "fp16 weights"}, "precision", "bf16"),
+        ({"task": "train full pure", "dtype": "fp32 weights"}, "precision", "fp32"),
+        ({"dtype": "fp32 weights, fp16 autocast"}, "precision", "autocast"),
+        ({"optimizer": "SGD, momentum"}, "optimizer", "sgd_momentum"),
+        ({"optimizer": "SGD", "source": "vramcalc 0.1.2"}, "optimizer", "sgd_momentum"),
+        ({"optimizer": "SGD"}, "optimizer", "sgd"),
+        ({"optimizer": "AdamW 8-bit"}, "optimizer", "adamw_8bit"),
+        ({"optimizer": "paged_adamw_8bit (fused)"}, "optimizer", "paged_adamw_8bit"),
+        ({"optimizer": "adamw (fused)"}, "step_kernel", "fused"),
+        ({"optimizer": "AdamW fp32 (offloaded: yes)"}, "offload_optimizer", "step"),
+        ({"optimizer": "AdamW fp32 (offloaded: no)"}, "offload_optimizer", "none"),
+        ({"gpus": "8", "cp": "2"}, "sequence_parallel", 2),
+        ({"gpus": "8", "tp": "4"}, "tensor_parallel", 4),
+        ({"task": "inference b=4 s=2048 sdpa", "micro_batch": "4", "optimizer": ""}, "precision", "fp32"),
+    ],
+)
+def test_words_are_read_as_what_they_mean(changed, field, value):
+    assert getattr(read(**changed).plan, field) == value
+
+
+def test_states_that_come_for_the_step_count_only_then():
+    said = "fp32 master and gradients, bf16 compute, FSDP2"
+    here = read(dtype=said, optimizer="AdamW fp32 (offloaded: no)", task="rl")
+    away = read(dtype=said, optimizer="AdamW fp32 (offloaded: yes)", task="rl")
+    states = 8 * here.plan.model.parameters
+    assert 0 < predicted(here, CARD) - predicted(away, CARD) < states
+    short = read(dtype=said, optimizer="AdamW fp32 (offloaded: yes)", task="rl", seq="64")
+    assert predicted(short, CARD) > 2 * states  # with weights and gradients, as wide
 
 
 @pytest.mark.parametrize(
@@ -90,11 +128,29 @@ def test_a_row_in_words_becomes_a_plan():
         ({"peak_gib": "nan"}, "peak_gib is 'nan'"),
         ({"peak_gib": "0"}, "peak_gib is '0'"),
         ({"micro_batch": "1.5"}, "micro_batch is '1.5'"),
-        ({"lora_rank": "x"}, "lora_rank is 'x'"),
+        ({"task": "train amp", "lora_rank": "x"}, "lora_rank is 'x'"),
         ({"attention": "magic"}, "attention is 'magic'"),
         ({"checkpointing": "some"}, "checkpointing is 'some'"),
         ({"loss_head": "odd"}, "loss_head is 'odd'"),
         ({"model": "Nothing-7B"}, "Nothing-7B"),
+        ({"task": "pretrain"}, "task is 'pretrain'"),
+        ({"dtype": ""}, "dtype is ''"),
+        ({"dtype": "int4 weights"}, "dtype is 'int4 weights'"),
+        ({"dtype": "bf16 master, FSDP2"}, "dtype is 'bf16 master, FSDP2'"),
+        ({"dtype": "bf16 weights"}, "dtype is 'bf16 weights'"),
+        ({"dtype": "fp32 weights"}, "task says 'amp'"),
+        ({"task": "train full pure"}, "task says 'pure'"),
+        ({"task": "inference fp16 b=1 s=2048 sdpa"}, "task says 'fp16'"),
+        ({"task": "train b=2 s=2048 sdpa full amp"}, "task says 'b=2', and micro_batch is '1'"),
+        ({"task": "train s=512 sdpa full amp"}, "task says 's=512', and seq is '2048'"),
+        ({"task": "train s=2048 eager full amp"}, "task says 'eager', and attention is 'sdpa'"),
+        ({"task": "train s=2048 sdpa lora8 amp"}, "task says 'lora8', and lora_rank is ''"),
+        ({"lora_rank": "8"}, "task says 'full', and lora_rank is '8'"),
+        ({"task": "train s=2048 sdpa full amp ckpt"}, "task says 'ckpt', and checkpointing is ''"),
+        ({"optimizer": ""}, "optimizer is ''"),
+        ({"optimizer": "Lion"}, "optimizer is 'Lion'"),
+        ({"optimizer": "AdamW (offloaded: some)"}, "optimizer is 'AdamW (offloaded: some)'"),
+        ({"optimizer": "AdamW, CPU offload"}, "must be offloaded: yes, or no"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_refused_with_its_place_and_value(changed, told):

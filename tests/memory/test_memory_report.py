@@ -59,7 +59,7 @@ def test_each_verdict_is_said_in_words(verdict, words_of_it):
 
 def test_what_fits_and_does_not_start_says_why_in_place_of_its_size():
     idle = replace(
-        fit(growth=0.1), why="the engine's 30% of the card hold not one sequence: it does not start"
+        fit(growth=0.1), held=0, why="the engine's 30% of the card hold not one sequence: it does not start"
     )
     one = report()._replace(fit=idle)
     assert words.headline(one.fit) == (
@@ -157,14 +157,16 @@ def test_levers_are_sorted_by_what_they_buy_and_say_cost_option_and_what_is_left
     text = " ".join(shown(report()).split())
     first = (
         "22.9 GiB: AdamW in 8 bits --optimizer adamw_8bit "
-        "leaves 74.8 of 79.2 GiB, which is tight. Costs: states"
+        "brings it to 74.8 of 79.2 GiB, which fits. Costs: states"
     )
     second = (
-        "9.10 GiB: chunked log-probabilities --head chunked leaves 88.6 of 79.2 GiB, which is still too much."
+        "9.10 GiB: chunked log-probabilities --head chunked "
+        "brings it to 88.6 of 79.2 GiB, which is still too much."
     )
     assert 0 < text.index(first) < text.index(second) < text.index(words.OTHERS)
     assert "a lower share for vLLM nothing --utilization 0.2" in text
     assert "single optimizer step 2.30 GiB more --step-kernel single" in text
+    assert "cheapest that do together: --optimizer adamw_8bit. That is 74.8 GiB, and fits." in text
 
 
 def test_without_a_lever_that_helps_it_says_so():

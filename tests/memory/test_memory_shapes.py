@@ -467,7 +467,7 @@ def test_an_absent_size_is_refused_by_its_name(name, key):
         ({"attention_bias": 1}, "attention_bias = 1 must be true or false"),
         ({"num_key_value_heads": 5}, "num_key_value_heads = 5 must be a divisor of the 32"),
         ({"num_attention_heads": 30, "head_dim": None, "num_key_value_heads": 30}, "divisor of hidden_size"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000 must be a whole number, 1 to 10000"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000 must be a whole number, 1 to 1000"),
         ({"text_config": "llama"}, "text_config = 'llama' must be the keys of the language model"),
     ],
 )

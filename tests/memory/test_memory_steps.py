@@ -32,7 +32,7 @@ MODEL = ModelShape(
     vectors=256,
 )
 H100 = card("H100")
-PLAN = Plan(model=MODEL)
+PLAN = Plan(model=MODEL, rescored=False)
 CERTAIN = Share(1.0, 1.0, 1.0)
 STEP = StepTime(generation_s=12.5, training_s=12.0, low=18.0, high=40.0, says=("as told",))
 
@@ -69,7 +69,20 @@ def test_training_is_shared_by_all_gpus():
 
 
 def test_log_probabilities_made_anew_are_one_more_forward():
-    assert units(PLAN, old_logprobs=True) == pytest.approx(10)
+    assert units(replace(PLAN, rescored=True)) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"engine": None}, False),
+        ({"engine": Engine(mode="none")}, False),
+        ({"task": "sft"}, False),
+    ],
+)
+def test_where_vllm_generates_a_step_scores_anew_unless_told_otherwise(change, expected):
+    assert replace(PLAN, rescored=None, **change).rescores is expected
 
 
 @pytest.mark.parametrize("task", ["sft", "inference"])

@@ -23,7 +23,7 @@ def main() -> None:
     try:
         app()
     except SteelyardError as error:
-        sys.stderr.write(f"steelyard: {error}\n")
+        sys.stderr.write(f"steelyard: {_shown(str(error))}\n")
         sys.exit(2)
     except sqlite3.Error as error:
         sys.stderr.write(
@@ -36,3 +36,8 @@ def main() -> None:
             f"steelyard: {error}\n  next: mend what it names (space, permission), and repeat the command\n"
         )
         sys.exit(2)
+
+
+def _shown(message: str) -> str:
+    """Spell out what would move a terminal's cursor: a message quotes names as it found them."""
+    return "".join(c if c in "\n\t" or c.isprintable() else ascii(c)[1:-1] for c in message)

@@ -9,10 +9,11 @@ start. Exits with 1 if it does not fit (of several cards: on none), if a lint sa
 - `model`: `name`, `family`, `parameters`, `active`;
 - `plan`: every field of `steelyard.memory.plan.Plan` but the shape; `notes`: how settings were read;
 - `fits`: one for each card, with `card`, `verdict`, `why`,
-  `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `below`, `above`, `confidence`, `doubt` (the confidence's
-  reason),
+  `peak` (`phase`, `moment`, `bytes`, `low`, `high`), `below`, `above`, `confidence`, `doubt` (the
+  confidence's reason),
   `phases` (`name`, `moment`, `bytes`, `allocated`, `reserved`, and `residents` with `name`, `owner`, `bytes`,
-  `formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`),
+  `formula`, `source`), `levers` (`name`, `option`, `saves`, `cost`), `together` (options of the
+  cheapest levers that make it fit),
   `largest` (`micro_batch`, `micro_tokens`, `context`, `model`), `held` (sequences in the engine's cache),
   `lints` (`code`, `what`, `why`, `remedy`, `severity`), `decode` and `step` (of
   `steelyard.cli.fit_speed.Speed`), and `verified` (`steelyard.cli.fit_verify`).
@@ -28,6 +29,8 @@ from steelyard.cli.fit_options import FitOptions, with_options
 from steelyard.errors import RefusedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from steelyard.cli.fit_model import Model
     from steelyard.memory.settings import Read
     from steelyard.memory.values import Card
@@ -43,13 +46,15 @@ def fit(given: FitOptions) -> None:
     Exits with 1 if it does not fit, or will not run.
     """
     from steelyard.cli.fit_answer import answered
+    from steelyard.cli.fit_plan import refuse_endless
     from steelyard.cli.outputs import refuse_page
 
     if given.cards or given.models:
         _list(given)
         return
+    refuse_endless(given)
     if given.report is not None:
-        refuse_page(given.report, [given.file] if given.file else [])
+        refuse_page(given.report, _read_or_written(given))
     read, model = _plan(given)
     cards = _cards(given)
     checked = _verified(read, model, cards[0], given)
@@ -68,17 +73,25 @@ def fit(given: FitOptions) -> None:
     raise typer.Exit(0 if any(one.runs for one in answers) else 1)
 
 
+def _read_or_written(given: FitOptions) -> list[Path]:
+    """Files of this command beside the page, which it must not replace."""
+    from pathlib import Path
+
+    model = [] if given.model is None else [Path(given.model), Path(given.model) / "config.json"]
+    return [*(one for one in (given.file, given.points) if one), *model]
+
+
 def _plan(given: FitOptions) -> tuple[Read, Model]:
     """What is to run."""
     from steelyard.cli.fit_model import found_model
-    from steelyard.cli.fit_plan import changed
+    from steelyard.cli.fit_plan import changed, divided
     from steelyard.cli.fit_settings import read_settings
     from steelyard.memory.plan import Plan
     from steelyard.memory.settings import Read
 
     if given.file is not None or given.changes:
         read, model = read_settings(given)
-        return Read(changed(read.plan, given), read.notes), model
+        return Read(changed(read.plan, given), (*read.notes, *model.shape.left_out)), model
     if given.model is None:
         raise RefusedError(
             "no model is named",
@@ -86,7 +99,8 @@ def _plan(given: FitOptions) -> tuple[Read, Model]:
             remedy='as in --model Qwen3-8B --card "H100 80GB"; --models lists what is known by name',
         )
     model = found_model(given.model)
-    return Read(changed(Plan(model=model.shape), given), ()), model
+    plan = Plan(model=model.shape)
+    return Read(divided(changed(plan, given), given), model.shape.left_out), model
 
 
 def _cards(given: FitOptions) -> list[Card]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from steelyard.cli.fit_values import as_json, plan_values
+from steelyard.cli.fit_values import as_json
+from steelyard.memory.plain import values_of
 
 if TYPE_CHECKING:
     from steelyard.cli.fit_answer import Answer
@@ -29,7 +30,7 @@ def as_document(answers: Sequence[Answer]) -> str:
                 "parameters": plan.model.parameters,
                 "active": plan.model.active,
             },
-            "plan": plan_values(plan),
+            "plan": values_of(plan),
             "notes": answers[0].report.notes,
             "fits": [_answer(one) for one in answers],
         }
@@ -68,6 +69,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
             {"name": one.name, "option": one.option, "saves": one.saves, "cost": one.cost}
             for one in sorted(fit.levers, key=lambda one: -one.saves)
         ],
+        "together": [one.option for one in fit.together],
         "largest": fit.largest,
         "held": fit.held,
     }

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from steelyard.cli.fit_files import MOST_JSON, kind_of, read_up_to
 from steelyard.errors import RefusedError
+from steelyard.report.words import one_line
 
 if TYPE_CHECKING:
     from steelyard.memory.shapes import ModelShape
@@ -33,9 +35,16 @@ def found_model(name: str) -> Model:
     RefusedError
         There is no such model, its file cannot be read, or it is of a family that nobody described.
     """
-    path = Path(name).expanduser()
-    if path.is_dir() or path.is_file():
-        return _read(path / "config.json" if path.is_dir() else path, name)
+    path = _expanded(name)
+    kind = kind_of(path) if name.strip() else "nothing"
+    if kind == "other":
+        raise RefusedError(
+            "it is neither a file nor a folder",
+            where=f"--model {name}",
+            remedy="name a config.json, or a folder that holds one",
+        )
+    if kind != "nothing":
+        return _read(path / "config.json" if kind == "folder" else path, name)
     try:
         return _catalogued(name)
     except RefusedError:
@@ -66,22 +75,22 @@ def _read(path: Path, name: str) -> Model:
 
 def _title(path: Path, name: str) -> str:
     """What to call it: the folder's name, where a file or folder was named."""
-    if not Path(name).expanduser().exists():
+    if kind_of(_expanded(name)) == "nothing":
         return name
-    return path.resolve().parent.name if path.name == "config.json" else path.stem
+    return one_line(path.resolve().parent.name if path.name == "config.json" else path.stem, 80)
 
 
 def _document(path: Path) -> dict[str, Any]:
     import orjson
 
+    raw = read_up_to(
+        path,
+        MOST_JSON,
+        where=f"--model {path}",
+        remedy="name a config.json, or a folder that holds one",
+    )
     try:
-        found = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise RefusedError(
-            f"it cannot be read ({error.strerror})",
-            where=f"--model {path}",
-            remedy="name a config.json, or a folder that holds one",
-        ) from error
+        found = orjson.loads(raw.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
         raise RefusedError(
             f"it is no JSON ({error})", where=f"--model {path}", remedy="name a model's config.json"
@@ -102,8 +111,11 @@ def _cached(name: str) -> Path | None:
     snapshot that `from_pretrained` takes.
     """
     folder = _cache() / f"models--{name.replace('/', '--')}"
+    if kind_of(folder) != "folder":
+        return None
     main = folder / "refs" / "main"
-    snapshots = [folder / "snapshots" / main.read_text(encoding="utf-8").strip()] if main.is_file() else []
+    named = main.read_text(encoding="utf-8", errors="replace").strip() if main.is_file() else ""
+    snapshots = [folder / "snapshots" / named] if named.isalnum() else []
     snapshots += sorted((folder / "snapshots").glob("*"), key=lambda one: -one.stat().st_mtime)
     return next((path for one in snapshots if (path := one / "config.json").is_file()), None)
 
@@ -111,8 +123,16 @@ def _cached(name: str) -> Path | None:
 def _cache() -> Path:
     """Where models lie, as huggingface_hub has it (`constants.py`)."""
     if told := os.environ.get("HF_HUB_CACHE"):
-        return Path(told).expanduser()
+        return _expanded(told)
     home = os.environ.get("HF_HOME")
     if not home:
         home = str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(home).expanduser() / "hub"
+    return _expanded(home) / "hub"
+
+
+def _expanded(name: str) -> Path:
+    """With `~` for a home, where there is such a user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)

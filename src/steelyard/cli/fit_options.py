@@ -88,14 +88,14 @@ class FitOptions(NamedTuple):
     prompts: Annotated[int | None, _count(_BATCH, "Prompts of a step, over all GPUs.")] = None
 
     precision: Annotated[
-        str | None, _word(_TRAINER, "WORD", "How weights are kept: bf16, autocast, sharded, master.")
+        str | None, _word(_TRAINER, "WORD", "How weights are kept: bf16, autocast, sharded, master, fp32.")
     ] = None
     optimizer: Annotated[
         str | None,
         _word(
             _TRAINER,
             "WORD",
-            "Its states: adamw, adamw_8bit, paged_adamw, paged_adamw_8bit, adafactor, muon, sgd.",
+            "adamw, adamw_8bit, paged_adamw, paged_adamw_8bit, adafactor, muon, sgd, sgd_momentum.",
         ),
     ] = None
     gradient_bytes: Annotated[
@@ -141,13 +141,17 @@ class FitOptions(NamedTuple):
     sequence_parallel: Annotated[int | None, _count(_TRAINER, "GPUs that share a sequence.")] = None
     offload_optimizer: Annotated[
         str | None,
-        _word(_TRAINER, "WORD", "Where its states lie: none, idle (on the host during generation), host."),
+        _word(
+            _TRAINER,
+            "WORD",
+            "Its states: none, idle (on the host during generation), step (but for its step), host.",
+        ),
     ] = None
     offload_weights: Annotated[
-        str | None, _word(_TRAINER, "WORD", "Where weights and gradients lie: as above.")
+        str | None, _word(_TRAINER, "WORD", "Where weights and gradients lie: none, idle, host.")
     ] = None
     offload_reference: Annotated[
-        str | None, _word(_TRAINER, "WORD", "Where the reference model lies: as above.")
+        str | None, _word(_TRAINER, "WORD", "Where the reference model lies: none, idle, host.")
     ] = None
     expandable_segments: Annotated[
         bool, _switch(_TRAINER, "expandable-segments", "The allocator's option is on.")

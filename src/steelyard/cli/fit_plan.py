@@ -89,7 +89,40 @@ def changed(plan: Plan, given: FitOptions) -> Plan:
     if given.kernels is not None:
         changes["fused_kernels"] = _KERNELS[given.kernels]
     with _named():
-        return replace(plan, **changes, lora=_lora(plan.lora, given), engine=_engine(plan, given))
+        made = replace(plan, **changes, lora=_lora(plan.lora, given), engine=_engine(plan, given))
+    if made.micro_tokens is not None and made.micro_tokens < made.tokens:
+        raise RefusedError(
+            f"a pass of {made.micro_tokens:,} tokens holds no sequence of {made.tokens:,}",
+            where="--micro-tokens",
+            remedy=f"give {made.tokens:,} or more, or shorter --prompt and --completion",
+        )
+    return made
+
+
+def refuse_endless(given: FitOptions) -> None:
+    """Refuse numbers beyond any run's, which no float holds or no page shows.
+
+    Raises
+    ------
+    RefusedError
+        Naming the option.
+    """
+    from steelyard.memory.settings import MOST
+
+    for name, value in given._asdict().items():
+        if isinstance(value, int | float) and value > MOST:
+            raise RefusedError(
+                f"it is more than {MOST:,}", where=_option(name), remedy="give what the run has"
+            )
+
+
+def divided(plan: Plan, given: FitOptions) -> Plan:
+    """The plan with as many prompts as its GPUs can share out, where nobody said how many."""
+    from steelyard.memory.levers import whole_prompts
+
+    if plan.task != "grpo" or given.prompts is not None:
+        return plan
+    return replace(plan, prompts=whole_prompts(plan))
 
 
 def _said(given: FitOptions, names: Iterable[str]) -> dict[str, Any]:
@@ -106,6 +139,10 @@ def _lora(lora: Lora | None, given: FitOptions) -> Lora | None:
         changes["rank"] = given.lora
     if given.lora_targets is not None:
         changes["targets"] = tuple(name.strip() for name in given.lora_targets.split(",") if name.strip())
+        if not changes["targets"]:
+            raise RefusedError(
+                "it names no matrix", where="--lora-targets", remedy="leave it out: every linear layer"
+            )
     if given.qlora:
         changes["quantized"] = True
     if not changes:

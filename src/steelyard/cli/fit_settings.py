@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steelyard.errors import RefusedError
+from steelyard.report.words import one_line
 
 if TYPE_CHECKING:
     from steelyard.cli.fit_model import Model
@@ -40,7 +41,7 @@ def read_settings(given: FitOptions) -> tuple[Read, Model]:
 
     changes = given.changes or []
     found = {} if given.file is None else _document(given.file)
-    verl = _VERL in found or any(change.lstrip("+").startswith(f"{_VERL}.") for change in changes)
+    verl = any(_is_verl(name) for name in (*found, *(change.lstrip("+") for change in changes)))
     if given.file is None and not verl:
         raise RefusedError(
             "it changes a setting of a file, and none is named", where="--set", remedy="name it with --from"
@@ -54,21 +55,30 @@ def read_settings(given: FitOptions) -> tuple[Read, Model]:
     return read(found, changes, model.shape, given), model
 
 
+def _is_verl(name: str) -> bool:
+    return name == _VERL or name.startswith(f"{_VERL}.")
+
+
 def _read_verl(found: dict[str, Any], changes: list[str], model: ModelShape, given: FitOptions) -> Read:
     from steelyard.memory import verl_settings
 
+    return verl_settings.read(found | _overrides(changes), model, gpus=given.gpus)
+
+
+def _overrides(changes: Sequence[str]) -> dict[str, object]:
+    """`--set` as verl's command line has it."""
+    from steelyard.memory import verl_settings
+
     try:
-        said = verl_settings.overrides(changes)
+        return verl_settings.overrides(changes)
     except RefusedError as error:
         raise RefusedError(error.reason, where="--set", remedy=error.remedy) from None
-    return verl_settings.read(found | said, model, gpus=given.gpus)
 
 
 def _read_trl(found: dict[str, Any], changes: list[str], model: ModelShape, given: FitOptions) -> Read:
     from steelyard.memory import trl_settings
 
-    for change in changes:
-        _change(found, change)
+    found = _changed(found, changes)
     for key in _NAMED:
         value = found.get(key)
         if given.file is not None and isinstance(value, str):
@@ -79,19 +89,30 @@ def _read_trl(found: dict[str, Any], changes: list[str], model: ModelShape, give
 
 def _model(found: dict[str, Any], changes: Sequence[str], *, verl: bool) -> str | None:
     """The model that the settings name."""
-    keys = (_VERL, "model", "path") if verl else ("model_name_or_path",)
-    value: Any = found
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    for change in changes:
-        name, _, said = change.lstrip("+").partition("=")
-        value = said if name == ".".join(keys) else value
+    if verl:
+        from steelyard.memory.verl_words import flattened, resolved
+
+        value = resolved(flattened(found | _overrides(changes))).get(f"{_VERL}.model.path")
+    else:
+        value = _changed(found, changes).get("model_name_or_path")
     return value if isinstance(value, str) else None
+
+
+def _changed(found: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """Settings with `--set` over them; the tables that aliases share are parted first."""
+    found = {name: _parted(value) for name, value in found.items()}
+    for change in changes:
+        _change(found, change)
+    return found
+
+
+def _parted(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    return {name: _parted(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _change(found: dict[str, Any], change: str) -> None:
     """Let `a.b=c` hold, with `c` as YAML has it."""
-    import yaml
+    from steelyard.cli.fit_files import yaml_of
 
     name, equals, said = change.partition("=")
     keys = name.split(".")
@@ -110,33 +131,27 @@ def _change(found: dict[str, Any], change: str) -> None:
                 where=f"--set {change}",
                 remedy="name a setting of the file",
             )
-    try:
-        into[keys[-1]] = yaml.safe_load(said)
-    except yaml.YAMLError as error:
-        raise RefusedError(
-            f"{said!r} is no YAML", where=f"--set {change}", remedy="put it into quotes"
-        ) from error
+    into[keys[-1]] = yaml_of(said, where=f"--set {one_line(change, 80)}", remedy="put it into quotes")
 
 
 def _beside(path: Path, named: str) -> Path | None:
     """A file that a settings file names: from where the command runs, or from beside it."""
-    return next((one for one in (Path(named), path.parent / named) if one.is_file()), None)
+    from steelyard.cli.fit_files import kind_of
+
+    return next((one for one in (Path(named), path.parent / named) if kind_of(one) == "file"), None)
 
 
 def _document(path: Path) -> dict[str, Any]:
     """A file of YAML, which JSON is, too."""
-    import yaml
+    from steelyard.cli.fit_files import MOST_YAML, read_up_to, yaml_of
 
     where = f"--from {path}"
+    raw = read_up_to(path, MOST_YAML, where=where, remedy="name a YAML or JSON file")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RefusedError(
-            f"it cannot be read ({error.strerror})", where=where, remedy="name a YAML or JSON file"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        told = " ".join(str(error).split())
-        raise RefusedError(f"it is no YAML ({told})", where=where, remedy="mend it there") from error
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RefusedError(f"it is no UTF-8 ({error})", where=where, remedy="write it as UTF-8") from error
+    found = yaml_of(text, where=where, remedy="mend it there")
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise RefusedError(
             f"it holds a {type(found).__name__}, no settings by name",

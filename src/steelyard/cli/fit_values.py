@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from steelyard.errors import printable
-
-if TYPE_CHECKING:
-    from steelyard.memory.plan import Plan
-
-
-def plan_values(plan: Plan) -> dict[str, Any]:
-    """Every field of a plan but the shape."""
-    return {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "model"}
 
 
 def as_json(value: Any) -> str:  # noqa: ANN401 - whatever a fit holds

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from subprocess import CompletedProcess, run
+from subprocess import CompletedProcess, TimeoutExpired, run
 from typing import TYPE_CHECKING, Any, Final
 
-from steelyard.errors import RefusedError, SteelyardError, printable
+from steelyard.errors import RefusedError, SteelyardError
 from steelyard.report.memory_words import gib
-from steelyard.report.words import Row, Section
+from steelyard.report.words import Row, Section, one_line
 
 if TYPE_CHECKING:
     from steelyard.memory.plan import Plan
     from steelyard.memory.values import Card
 
 PROTOCOL: Final = 1
+_LONGEST_S: Final = 3600
+"""Seconds: a step takes one to some minutes, by the layers of the model; what takes this long hangs."""
 _CHILD: Final = ("-m", "steelyard.integrations.allocation")
 
 
@@ -48,7 +50,8 @@ def verified(
     CheckDiedError
         The process died.
     """
-    from steelyard.cli.fit_values import as_json, plan_values
+    from steelyard.cli.fit_values import as_json
+    from steelyard.memory.plain import values_of
 
     if config is None:
         raise RefusedError(
@@ -60,14 +63,24 @@ def verified(
         "protocol": PROTOCOL,
         "name": plan.model.name,
         "config": config,
-        "plan": plan_values(plan),
+        "plan": values_of(plan),
         "card": card,
         "points": None if points is None else str(points.resolve()),
         "device": "auto",
     }
-    done = run(  # noqa: S603 - our own module
-        [sys.executable, *_CHILD], input=as_json(asked).encode(), capture_output=True, check=False
-    )
+    try:
+        done = run(  # noqa: S603 - our own module
+            [sys.executable, *_CHILD],
+            input=as_json(asked).encode(),
+            capture_output=True,
+            check=False,
+            timeout=_LONGEST_S,
+        )
+    except TimeoutExpired as error:
+        raise CheckDiedError(
+            f"--verify: the check had no answer after {_LONGEST_S} s, and was ended\n"
+            "  next: repeat it without --verify, or with a smaller --micro-batch"
+        ) from error
     return _answer(done)
 
 
@@ -84,9 +97,10 @@ def _answer(done: CompletedProcess[bytes]) -> dict[str, Any]:
         if done.returncode == 2 and isinstance(refused := found.get("refused"), dict):
             raise RefusedError(**refused)
     how = f"killed by signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-    last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
     raise CheckDiedError(
-        f"--verify: the check died ({how}); the last that it said: {printable(last[-300:]) or 'nothing'}\n"
+        f"--verify: the check died ({how}); the last that it said: {one_line(last[-300:]) or 'nothing'}\n"
         "  next: repeat it without --verify; the estimate needs no torch"
     )
 

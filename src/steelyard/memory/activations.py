@@ -13,6 +13,7 @@ a value, and F of the MLP:
 | attention, `eager` | queries, repeated keys and values, and 6 bytes for each head and token that is seen |
 | gated MLP | gate, its activation, up, 2F each; their product, 2F, as the input of the last matrix |
 
+In fp32 (`precision`) values take 4 bytes where the table says 2, and nothing is cast.
 `torch.autocast` keeps a cast of its own for every matrix that reads fp32, and so do adapters in fp32 over
 a base in bf16, in fp32. Fused kernels (Liger) keep a norm's input as it comes and make the activation anew.
 """
@@ -65,7 +66,7 @@ def of_layer(plan: Plan, layer: Layer) -> Kept:
 def mask(plan: Plan) -> float:
     """Bytes of what says which token sees which, where a kernel needs it in full: of windows, of scores."""
     windows = any((layer.attention.window or plan.tokens) < plan.tokens for layer in plan.model.layers)
-    each = {"flash": 0, "sdpa": 3 if windows else 0, "eager": 2}[plan.attention]
+    each = {"flash": 0, "sdpa": 1 + _each(plan) if windows else 0, "eager": _each(plan)}[plan.attention]
     return float(each * plan.micro_batch * plan.tokens**2)
 
 
@@ -78,7 +79,7 @@ def ends(plan: Plan) -> float:
     """Bytes that the last norm keeps, and the head of its input."""
     layer, hidden = plan.model.layers[-1], plan.model.hidden
     trained = plan.lora is None
-    return float((_norm(plan, layer, hidden) + (2 * hidden if trained else 0)) * plan.step_tokens)
+    return float((_norm(plan, layer, hidden) + (_each(plan) * hidden if trained else 0)) * plan.step_tokens)
 
 
 def casts(plan: Plan, *, layer: Layer | None = None) -> float:
@@ -102,19 +103,24 @@ def resident(name: str, size: float, formula: str, source: str = COUNTED) -> Res
 
 def _residual(plan: Plan) -> int:
     """Bytes of a value of the residual stream: autocast leaves it in fp32."""
-    return 4 if plan.precision == "autocast" else 2
+    return 4 if plan.precision in ("autocast", "fp32") else 2
+
+
+def _each(plan: Plan) -> int:
+    """Bytes of a value that a matrix reads or gives."""
+    return 4 if plan.precision == "fp32" else 2
 
 
 def _norm(plan: Plan, layer: Layer, width: float, *, narrow: bool = False) -> float:
     """What a norm of this width keeps of a token, its output apart; a narrow one is always given bf16."""
     if layer.norm == "layer" or plan.fused_kernels:
-        return (2 if narrow else _residual(plan)) * width
-    normalised = 4 if layer.norm == "rms_fp32" or (plan.precision == "autocast" and not narrow) else 2
+        return (_each(plan) if narrow else _residual(plan)) * width
+    normalised = 4 if layer.norm == "rms_fp32" else _each(plan) if narrow else _residual(plan)
     return (4 + (normalised if plan.lora is None else 0)) * width
 
 
 def _reads(plan: Plan, layer: Layer) -> tuple[float, float]:
-    """Inputs that matrices keep up to attention and after it: one for those that read the same, or a cast each."""
+    """Inputs that matrices keep, up to attention and after it: one if they read the same, or a cast each."""
     chosen = [linear for linear in layer.linears if linear.copies == 1]  # experts gather what they read
     if plan.lora is not None:
         names = {linear.name for _, linear in adapted(plan.model, plan.lora)}
@@ -124,7 +130,7 @@ def _reads(plan: Plan, layer: Layer) -> tuple[float, float]:
         own = [
             linear for linear in own if linear.name not in _OUT
         ]  # that is the kernel's output, kept already
-    each = 4 if _apart(plan) else 2
+    each = 4 if _apart(plan) else _each(plan)
     late = sum(_split(plan, linear) for linear in own if linear.name in _OUT | _LAST) * each
     early = sum(_split(plan, linear) for linear in own if linear.name not in _OUT | _LAST) * each
     second = [linear for linear in chosen if linear.name in _MLP and layer.norms > 1]
@@ -150,7 +156,7 @@ def _normed(plan: Plan, readers: int) -> int:
         return 0
     if _apart(plan):
         return 4 * readers
-    return 2 * readers if plan.precision == "autocast" else 2
+    return 2 * readers if plan.precision == "autocast" else _each(plan)
 
 
 def _apart(plan: Plan) -> bool:
@@ -162,36 +168,39 @@ def _attention(plan: Plan, layer: Layer) -> tuple[float, float]:
     """What attention keeps, its output's copy apart, and what its backward makes above the layer's."""
     one, split = layer.attention, plan.tensor_parallel
     heads, pairs = one.heads / split, max(1.0, one.kv_heads / split)
-    key, value = one.head_dim, one.value_dim
+    key, value, size = one.head_dim, one.value_dim, _each(plan)
     normed = _norm(plan, layer, (heads + pairs) * key, narrow=True) if one.qk_norm else 0.0
     if plan.attention == "flash":
-        return normed + 2 * (heads * (key + value) + pairs * (key + value)) + 4 * heads, 0.0
-    kept = 2 * heads * (2 * key + value)
+        return normed + size * (heads * (key + value) + pairs * (key + value)) + 4 * heads, 0.0
+    kept = size * heads * (2 * key + value)
     if plan.attention == "sdpa":
-        return normed + kept + 2 * heads * value + 4 * heads, 0.0
+        return normed + kept + size * heads * value + 4 * heads, 0.0
     seen = min(plan.tokens, one.window or plan.tokens) if plan.tokens else 0
-    each = 8 if one.capped else 6
-    return normed + kept + each * heads * seen, 6 * heads * seen
+    # Probabilities in fp32, and cast to what values are in, if they are not; a cap keeps its tanh.
+    # Backward: their gradient and that of the scores in fp32, when the cast is gone.
+    cast = 0 if size == 4 else size
+    each = 4 + cast + (size if one.capped else 0)
+    return normed + kept + each * heads * seen, (8 - cast) * heads * seen
 
 
 def _inference(plan: Plan, layer: Layer) -> float:
     """What attention makes of a token in a mere forward pass."""
     one, split = layer.attention, plan.tensor_parallel
     heads = one.heads / split
-    kept = 2 * heads * (2 * one.head_dim + one.value_dim)
-    # bf16 scores (and their tanh), their fp32 copy, fp32 softmax
-    return (
-        kept + (12 if one.capped else 10) * heads * plan.tokens
-        if plan.attention == "eager"
-        else kept + 2 * heads * one.value_dim
-    )
+    size = _each(plan)
+    kept = size * heads * (2 * one.head_dim + one.value_dim)
+    if plan.attention != "eager":
+        return kept + size * heads * one.value_dim
+    # Scores (and their tanh), a copy in fp32, if they are not, and the softmax in fp32.
+    each = size * (2 if one.capped else 1) + (4 if size == 2 else 0) + 4
+    return kept + each * heads * plan.tokens
 
 
 def _width(plan: Plan, layer: Layer) -> float:
-    """Bytes of what the MLP makes of a token at its widest, once: 2F, over the experts that see it."""
+    """Bytes of what the MLP makes of a token at its widest, once: 2F or 4F, over the experts that see it."""
     mlp = layer.mlp
     routed = mlp.active * mlp.width if mlp.experts else mlp.width
-    return 2.0 * (routed + mlp.shared) / plan.tensor_parallel
+    return float(_each(plan)) * (routed + mlp.shared) / plan.tensor_parallel
 
 
 def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
@@ -203,9 +212,15 @@ def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
     kept = (2 if plan.fused_kernels else 3) * wide
     if mlp.experts:
         # Tokens gathered for their experts, the product, what experts hand back for the router's gradient.
-        kept += 2 * 2 * mlp.active * plan.model.hidden + wide
+        kept += 2 * _each(plan) * mlp.active * plan.model.hidden + wide
     # The product has gone when its gradient becomes those of both factors; a fused kernel writes over them.
-    return kept, (2 if plan.fused_kernels else 3) * wide - product
+    turn = (2 if plan.fused_kernels else 3) * wide - product
+    both = [linear for linear in layer.linears if linear.outputs == 2 * mlp.width and linear.name in _MLP]
+    if both and _apart(plan) and _adapts(plan, frozenset({both[0].name})):
+        # Gate and up at once, made anew: the base's, the adapter's in fp32, and that scaled, while what is
+        # kept in the end is not there yet.
+        turn = max(turn, 2 * wide + 2 * 4 * wide - kept - (2 * product))
+    return kept, turn
 
 
 def _adapts(plan: Plan, names: frozenset[str]) -> bool:

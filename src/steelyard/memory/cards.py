@@ -31,9 +31,8 @@ from steelyard.memory.values import GIB, Card
 SUSTAINED_SHARE: Final = 0.87
 """What a long read or copy gets of paper bandwidth. Measured by others: 0.87 H100 SXM
 (aigatech/vpbenchmarking, 2,903 of 3,350 GB/s), 0.87 A100 40GB (PTsolvers/gpu-workshop-JuliaCon23#7, 1,355 of
-1,555), 0.89 A800 PCIe (mli/transformers-benchmarks#4), 0.91 RTX 4090 (krrishnarraj/clpeak#106), 0.83 GH200
-(UoB-HPC/BabelStream#194, triad, 3,315 of 4,000). The middle of 0.83 and 0.91; Apple, AMD and Blackwell are
-not among them."""
+1,555), 0.91 RTX 4090 (krrishnarraj/clpeak#106), 0.83 GH200 (UoB-HPC/BabelStream#194, triad, 3,315 of 4,000).
+The middle of 0.83 and 0.91; Apple, AMD and Blackwell are not among them."""
 
 APPLE_SHARE: Final = 0.74
 """Of unified memory, what Metal lets a GPU wire (`recommendedMaxWorkingSetSize`) while `iogpu.wired_limit_mb`

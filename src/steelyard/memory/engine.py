@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from steelyard.memory import states
 from steelyard.memory.plan import Engine, Plan
-from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import GIB, Card, Resident
 
 VLLM = "vLLM, gpu_memory_utilization: weights, a profiled forward pass, and all the rest for the cache"
 SLEEP = "docs/memory.md, Engine: asleep it leaves 1 to 3 GiB (context, graphs, communicators); the middle"
 GRAPHS = "vLLM, CUDA graphs: recorded after its share has been reckoned; 0.3 to 1 GiB for 70 sizes of a batch"
-PUSH = "TRL pushes one tensor after another; verl packs buckets of 2 GiB"
+PUSH = "TRL, generation/vllm_generation.py: one tensor after another; verl packs buckets of 2 GiB"
+GATHER = (
+    "TRL, ds3_gather_for_generation, and gather_if_zero3 around merge_adapter; deepspeed GatheredParameters"
+)
 GENERATE = "transformers generate: keys and values of every sequence, and a layer's copied as it grows"
 
 ASLEEP = 2.0 * GIB
@@ -22,7 +26,7 @@ def generation(plan: Plan, card: Card) -> tuple[str, list[Resident]]:
     found = _idle(plan)
     one = plan.engine
     if one is None or one.mode == "none":
-        return "last token of a batch", [*states.weights(plan), *found, *_generate(plan)]
+        return "last token of a batch", [*states.weights(plan), *found, *_generate(plan), *_whole(plan)]
     found += [*states.weights(plan)] if plan.offload_weights == "none" else []
     if one.mode == "server":
         return "waiting for the server", found
@@ -34,39 +38,24 @@ def awake(plan: Plan, one: Engine, card: Card) -> list[Resident]:
     count = plan.model.parameters
     weights = one.weight_bytes * count / one.tensor_parallel
     work = working(plan, one)
-    context = max(plan.tokens, one.context or 0)
-    least = one.cache_bytes * cached(plan.model, context, one.tensor_parallel)
-    share = one.utilization * card.bytes
-    cache = max(least, share - weights - work)
+    least = needs(plan, one)
+    cache = max(least, room(plan, one, card))
     over = f" / {one.tensor_parallel} GPUs" if one.tensor_parallel > 1 else ""
-    said = f"{one.utilization:g} of {card.bytes / GIB:.1f} GiB, less weights and a forward pass"
+    said = f"{one.share:g} of {card.bytes / GIB:.1f} GiB, less weights and a forward pass"
     if cache == least:
-        values = cached(plan.model, context, one.tensor_parallel)
-        said = f"{one.cache_bytes:g} B x {values:,.0f}: one sequence of {context:,} tokens, beyond its share"
-    found = [
+        context = max(plan.tokens, one.context or 0)
+        values = plan.model.cached(context, gpus=one.tensor_parallel)
+        said = f"{one.cache_bytes:g} B x {values:,}: one sequence of {context:,} tokens, beyond its share"
+    passes = f"{one.batched_tokens:,} tokens, {one.sequences:,} sequences"
+    taken = [
         _resident("engine's weights", weights, f"{one.weight_bytes:g} B x {count:,}{over}"),
-        _resident(
-            "engine's forward pass", work, f"{one.batched_tokens:,} tokens, {one.sequences:,} sequences"
-        ),
+        _resident("engine's forward pass", work, passes),
         _resident("KV cache", cache, said),
     ]
+    found = [replace(each, kind="share") for each in taken]
     if one.graphs:
         found.append(_resident("CUDA graphs", GRAPH_BYTES, "beside its share", GRAPHS))
     return [*found, *_context(one)]
-
-
-def cached(shape: ModelShape, tokens: int, parallel: int) -> float:
-    """Values that one of so many GPUs keeps of a sequence.
-
-    Heads are shared out, and copied where they are too few; a latent vector (MLA) lies whole on each.
-    """
-    total = 0.0
-    for layer in shape.layers:
-        one = layer.attention
-        latent = one.cache_dim < one.kv_heads * one.head_dim
-        share = 1.0 if latent else max(1, one.kv_heads // parallel) / one.kv_heads
-        total += layer.count * one.cache_dim * min(tokens, one.window or tokens) * share
-    return total
 
 
 def working(plan: Plan, one: Engine) -> float:
@@ -100,9 +89,12 @@ def sync(plan: Plan, card: Card) -> list[Resident]:
     largest = max(
         plan.model.embedding, *(each.parameters for layer in plan.model.layers for each in layer.linears)
     )
-    size = one.bucket_bytes if one.bucket_bytes is not None else 2.0 * largest
-    said = "a bucket" if one.bucket_bytes is not None else f"2 B x {largest:,} of the largest tensor"
+    each = 4 if plan.precision in ("sharded", "fp32") else 2  # FSDP gathers what its shards are in
+    size = one.bucket_bytes if one.bucket_bytes is not None else float(each * largest)
+    said = "a bucket" if one.bucket_bytes is not None else f"{each} B x {largest:,} of the largest tensor"
     found.append(Resident(name="on their way", owner="trainer", bytes=size, formula=said, source=PUSH))
+    if plan.lora is not None:
+        found += _whole(plan)
     if one.mode == "server":
         return found
     if not one.sleep:
@@ -116,21 +108,61 @@ def sync(plan: Plan, card: Card) -> list[Resident]:
     ]
 
 
+def room(plan: Plan, one: Engine, card: Card) -> float:
+    """Bytes that an engine's share leaves for its cache; below 0 if it cannot even hold the weights."""
+    weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
+    return one.share * card.bytes - weights - working(plan, one)
+
+
+def needs(plan: Plan, one: Engine) -> float:
+    """Bytes of cache without which vLLM does not start: one sequence of the longest that it was told of."""
+    context = max(plan.tokens, one.context or 0)
+    return one.cache_bytes * plan.model.cached(context, gpus=one.tensor_parallel)
+
+
 def held(plan: Plan, card: Card) -> int | None:
-    """Sequences of full length that one copy of the engine holds in its cache; None without an engine."""
+    """Sequences of full length that one copy of the engine holds in its cache.
+
+    None without an engine, 0 where it does not start.
+    """
     one = plan.engine
     if plan.task != "grpo" or one is None or one.mode == "none":
         return None
-    each = one.cache_bytes * cached(plan.model, plan.tokens, one.tensor_parallel)
-    weights = one.weight_bytes * plan.model.parameters / one.tensor_parallel
-    room = one.utilization * card.bytes - weights - working(plan, one)
-    return int(max(0.0, room) // each) if each else one.sequences
+    free = room(plan, one, card)
+    if free < needs(plan, one):
+        return 0
+    each = one.cache_bytes * plan.model.cached(plan.tokens, gpus=one.tensor_parallel)
+    return int(free // each) if each else one.sequences
 
 
 def _idle(plan: Plan) -> list[Resident]:
     """What the trainer keeps while it does not train, its weights apart."""
     found = states.optimizer(plan) if plan.offload_optimizer == "none" else []
     return [*found, *(states.reference(plan) if plan.offload_reference == "none" else [])]
+
+
+def _whole(plan: Plan) -> list[Resident]:
+    """All weights put together on each GPU, as DeepSpeed's ZeRO-3 does it to generate, or to merge adapters.
+
+    FSDP gathers a layer at a time.
+    """
+    if plan.sharding != "zero3" or plan.shards == 1 or plan.precision == "sharded":
+        return []
+    size = sum(
+        one.bytes
+        for one in states.weights(
+            replace(plan, sharding="none", gpus=plan.tensor_parallel * plan.sequence_parallel)
+        )
+    )
+    return [
+        Resident(
+            name="gathered weights",
+            owner="trainer",
+            bytes=size,
+            formula="all of them, beside the shards",
+            source=GATHER,
+        )
+    ]
 
 
 def _generate(plan: Plan) -> list[Resident]:

@@ -14,13 +14,13 @@ from steelyard.memory import activations, engine, states
 from steelyard.memory.activations import CHECKPOINTING, COUNTED, resident
 from steelyard.memory.head import embedding_gradient, head
 from steelyard.memory.plan import Optimizer, Plan
+from steelyard.memory.shapes import Layer
 from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName, Resident
 
 GATHERED = "FSDP2: bf16 copies of a layer in use and of the next; the ends' until the backward pass ends"
 AUTOCAST = "torch.autocast: a cast of each fp32 matrix, kept for the backward pass"
 CONTEXT = "docs/memory.md, Accuracy: 0.3 to 0.75 GB of a process; the middle"
 ALLOCATOR = "torch's caching allocator: holes between blocks"
-CUBLAS = "torch.backends.cuda: 32 MiB of workspace on Hopper and later, 8 before"
 
 CONTEXT_BYTES = 0.5e9
 """CUDA's context and kernels of one process; device-wide, in no figure of torch."""
@@ -96,7 +96,7 @@ def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
             [*kept, *_gathered_ends(plan), *_mask(plan), *end.after, *embedding_gradient(plan)],
             hole,
         ),
-        ("optimizer step", [*_states(plan), *states.step_temporaries(plan)], 0.0),
+        ("optimizer step", [*_states(plan, steps=True), *states.step_temporaries(plan)], 0.0),
     ]
 
 
@@ -151,10 +151,10 @@ def doubt(plan: Plan) -> tuple[float, float, Confidence, str]:
     return 0.06, 0.06, "high", "a dense model, as those that were measured (docs/memory.md, Accuracy)"
 
 
-def _states(plan: Plan) -> list[Resident]:
-    """What the trainer has on its GPU while it works."""
+def _states(plan: Plan, *, steps: bool = False) -> list[Resident]:
+    """What the trainer has on its GPU while it works, or while the optimizer steps."""
     found = [] if plan.offload_weights == "host" else [*states.weights(plan), *states.gradients(plan)]
-    if plan.offload_optimizer != "host":
+    if plan.offload_optimizer in ("none", "idle") or (steps and plan.offload_optimizer == "step"):
         found += states.optimizer(plan)
     if plan.offload_reference == "none":
         found += states.reference(plan)
@@ -166,8 +166,9 @@ def _size(one: Resident) -> float:
 
 
 def _gathers(plan: Plan) -> bool:
-    """Whole layers are put together from their shards."""
-    return plan.precision == "sharded" or (plan.sharding == "zero3" and plan.shards > 1)
+    """Whole layers are put together from their shards, or brought from the host."""
+    sharded = plan.precision == "sharded" or (plan.sharding == "zero3" and plan.shards > 1)
+    return sharded or plan.offload_weights == "host"
 
 
 def _ends(plan: Plan) -> list[Resident]:
@@ -221,18 +222,18 @@ def _through(plan: Plan) -> list[Resident]:
 
 
 def _turn(plan: Plan) -> list[Resident]:
-    """What lives while a layer's backward pass runs: the largest one's."""
-    tokens = plan.step_tokens
-    through = _through(plan)
-    layers = [(activations.of_layer(plan, layer), layer) for layer in plan.model.layers]
-    if plan.checkpointing == "none":
-        most, layer = max(layers, key=lambda pair: pair[0].backward)
-        size = most.backward
-    else:
-        most, layer = max(layers, key=lambda pair: pair[0].kept + pair[0].backward)
-        size = most.kept + most.backward
-    name = "backward of a layer" if plan.checkpointing == "none" else "a layer anew, and its backward"
-    found = [*through, resident(name, size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
+    """What lives while a layer's backward pass runs: of that which needs most."""
+    each = [_turn_of(plan, layer) for layer in plan.model.layers]
+    return [*_through(plan), *max(each, key=lambda found: sum(map(_size, found)))]
+
+
+def _turn_of(plan: Plan, layer: Layer) -> list[Resident]:
+    """The same of one of these layers, what all layers keep apart."""
+    tokens, most = plan.step_tokens, activations.of_layer(plan, layer)
+    name, size = "backward of a layer", most.backward
+    if plan.checkpointing != "none":
+        name, size = "a layer anew, and its backward", most.kept + most.backward
+    found = [resident(name, size, f"{size / max(tokens, 1):,.0f} B x {tokens:,} tokens")]
     if _gathers(plan):
         count = layer.parameters
         each = 4 + (6 if plan.lora is None else 0)
@@ -262,7 +263,7 @@ def _saved_casts(plan: Plan) -> list[Resident]:
 
 def _phase(name: PhaseName, moment: str, found: list[Resident], hole: float = 0.0) -> Phase:
     """All that lies there, largest first, with the device's own."""
-    passing = sum(r.bytes for r in found if r.owner == "trainer" and r.name not in _STAYS)
+    passing = sum(r.bytes for r in found if r.owner == "trainer" and r.kind == "passing")
     size = FRAGMENTATION * passing + hole
     said = f"{FRAGMENTATION:.0%} of {passing / 2**30:.2f} GiB that comes and goes"
     if hole:
@@ -274,20 +275,7 @@ def _phase(name: PhaseName, moment: str, found: list[Resident], hole: float = 0.
         formula="of one process",
         source=CONTEXT,
     )
-    every = [*found, resident("fragmentation", size, said, ALLOCATOR), context]
+    holes = replace(resident("fragmentation", size, said, ALLOCATOR), kind="hole")
+    every = [*found, holes, context]
     ordered = sorted((one for one in every if one.bytes > 0), key=_size, reverse=True)
     return Phase(name=name, moment=moment, residents=tuple(ordered))
-
-
-_STAYS = frozenset(
-    {
-        "weights",
-        "adapters",
-        "gradients",
-        "gradient buckets",
-        "optimizer states",
-        "master weights",
-        "reference model",
-    }
-)
-"""Residents that lie where they lay before: nothing of them leaves holes."""

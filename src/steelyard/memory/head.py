@@ -6,6 +6,7 @@ Bytes of one logit (a token times an entry of the vocabulary) that live at once:
 |---|---|---|
 | naive | 10: bf16 logits, fp32 copy, fp32 log-softmax | 14: bf16 logits, fp32 log-softmax, two gradients |
 | naive, sharded | 10 | 16: the model hands fp32 logits out, and they stay |
+| naive, fp32 | 8: nothing is cast | 16 |
 | selective | 4.25 | 4.25: bf16 logits and their gradient, a row at a time in fp32 |
 | chunked | of a tile of `chunk` tokens x 8,192 entries: 18, bf16 and four fp32 | the same |
 | fused | of a tile of 4,096 tokens x 32,768 entries: 2 | the same |
@@ -17,7 +18,7 @@ trained sums up their gradient beside the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from steelyard.memory.plan import Plan
 from steelyard.memory.values import Resident
@@ -59,28 +60,56 @@ def two_copies(batch: int, tokens: int, vocabulary: int) -> float:
 def head(plan: Plan) -> Head:
     """What a plan's head keeps."""
     tokens, shape = plan.logit_tokens, plan.model
-    cap = 2.0 if shape.capped else 0.0
+    value = _value(plan)
+    cap = value if shape.capped else 0.0
     vocabulary = -(-shape.vocabulary // plan.tensor_parallel)
     if plan.task == "inference":
-        logits = _logits(tokens, vocabulary, 2.0 + cap, "bf16 logits", CROSS_ENTROPY)
+        logits = _logits(tokens, vocabulary, value + cap, f"{value:g} B a logit", CROSS_ENTROPY)
         return Head(forward=(logits, _hidden(plan, tokens)), backward=(), after=(), hole=0.0)
     if plan.head in ("chunked", "fused"):
         return _tiled(plan, tokens, vocabulary)
     after = _gradient(plan, vocabulary, _width(plan), CROSS_ENTROPY)
     if plan.head == "selective":
-        logits = _logits(tokens, vocabulary, 4.25 + cap, "bf16, gradient, a row in fp32", SELECTIVE)
-        return Head(forward=(logits,), backward=(logits,), after=after, hole=0.0)
-    held = 4.0 if plan.precision == "sharded" else 2.0
-    after = (*after, _logits(tokens, vocabulary, held, "what the model handed out", CROSS_ENTROPY))
-    forward = _logits(tokens, vocabulary, 10.0 + cap, "bf16, fp32 and log-softmax", CROSS_ENTROPY)
-    if plan.precision == "sharded":
-        backward = _logits(tokens, vocabulary, 16.0 + cap, "fp32, log-softmax, two gradients", BOUNDARY)
-        hole = 2.0 * tokens * vocabulary
-    else:
-        said = "bf16, log-softmax, two gradients"
-        backward = _logits(tokens, vocabulary, 14.0 + cap, said, CROSS_ENTROPY)
-        hole = 0.0
-    return Head(forward=(forward,), backward=(backward,), after=after, hole=hole)
+        said = "logits, gradient, a row in fp32"
+        logits = _logits(tokens, vocabulary, 2 * value + 0.25 + cap, said, SELECTIVE)
+        backward = _backward(plan, logits, 0.0)
+        return Head(forward=(logits,), backward=backward, after=after, hole=0.0)
+    sharded = plan.precision == "sharded"
+    held = 4.0 if sharded or plan.precision == "fp32" else 2.0
+    said = "fp32" if held == 4 else "bf16"
+    source = BOUNDARY if sharded else CROSS_ENTROPY
+    largest = _logits(
+        tokens, vocabulary, held + 12.0 + cap, f"{said}, log-softmax, two gradients in fp32", source
+    )
+    fresh = 8.0 if plan.precision == "fp32" else 10.0
+    forward = _logits(tokens, vocabulary, fresh + cap, f"{value:g} B a logit, fp32, log-softmax", source)
+    return Head(
+        forward=(forward,),
+        backward=_backward(plan, largest, held),
+        after=(*after, _logits(tokens, vocabulary, held, "what the model handed out", source)),
+        hole=2.0 * tokens * vocabulary if sharded else 0.0,
+    )
+
+
+def _backward(plan: Plan, largest: Resident, held: float) -> tuple[Resident, ...]:
+    """The head's backward at its widest: at its loss, or, of few tokens, when its weights get their gradient.
+
+    Whoever holds logits (`held`) still does; their gradient is in what the head computes in. Autocast casts
+    that of the weights to fp32, when the cast of the weights, and the gradient of the logits, have gone.
+    """
+    if plan.lora is not None:
+        return (largest,)
+    tokens, value = plan.logit_tokens, _value(plan)
+    vocabulary = -(-plan.model.vocabulary // plan.tensor_parallel)
+    widths = [(held + value, value)]
+    if plan.precision == "autocast":
+        widths.append((held, value + 4 - 2))
+    moments: list[tuple[Resident, ...]] = [(largest,)]
+    for logits, width in widths:
+        left = _logits(tokens, vocabulary, logits, "held, and their gradient", largest.source)
+        made = _weights(plan, vocabulary, int(width), "as it is made", largest.source)
+        moments.append((left, made))
+    return max(moments, key=lambda found: sum(one.bytes for one in found))
 
 
 def embedding_gradient(plan: Plan) -> tuple[Resident, ...]:
@@ -110,8 +139,8 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     rows, columns, size = (*FUSED_TILE, 2.0) if fused else (plan.chunk, VOCABULARY_TILE, 18.0)
     source = FUSED if fused else CHUNKED
     tile = _logits(min(tokens, rows), min(vocabulary, columns), size, "of one tile", source)
-    weight = _width(plan)
-    each = weight + (4 if fused else 2)
+    weight, value = _width(plan), int(_value(plan))
+    each = weight + (4 if fused else value)
     states = Resident(
         name="hidden states of the head",
         owner="trainer",
@@ -122,12 +151,9 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     if plan.lora is not None:
         return Head(forward=(tile, states), backward=(tile, states), after=(), hole=0.0)
     # In fp32 while it is summed up, then cast to what the weights are in, if they are not.
-    width = 4 + (2 if weight == 2 else 0) if fused else 2
-    summed = replace(
-        _waits(vocabulary, hidden, width, source),
-        formula=f"{width} B x {vocabulary:,} x {hidden:,}: summed up",
-    )
-    after = _gradient(plan, vocabulary, weight if fused else 2, source)
+    width = 4 + (2 if weight == 2 else 0) if fused else value
+    summed = _weights(plan, vocabulary, width, "summed up", source)
+    after = _gradient(plan, vocabulary, weight if fused else value, source)
     return Head(forward=(tile, states), backward=(tile, states, summed), after=after, hole=0.0)
 
 
@@ -138,17 +164,22 @@ def _gradient(plan: Plan, vocabulary: int, width: int, source: str) -> tuple[Res
     """
     if plan.lora is not None or not (plan.model.tied or plan.precision == "sharded"):
         return ()
-    return (_waits(vocabulary, plan.model.hidden, width, source),)
+    return (_weights(plan, vocabulary, width, "waits for the embedding's", source),)
 
 
 def _width(plan: Plan) -> int:
     """Bytes of a value of the ends' gradient."""
-    return 4 if plan.precision == "autocast" else 2
+    return 4 if plan.precision in ("autocast", "fp32") else 2
+
+
+def _value(plan: Plan) -> float:
+    """Bytes of a value that the head reads or gives."""
+    return 4.0 if plan.precision == "fp32" else 2.0
 
 
 def _hidden(plan: Plan, tokens: int) -> Resident:
     """What the head of a mere forward pass reads."""
-    size, hidden = 2.0, plan.model.hidden
+    size, hidden = _value(plan), plan.model.hidden
     return Resident(
         name="hidden states of the head",
         owner="trainer",
@@ -158,12 +189,13 @@ def _hidden(plan: Plan, tokens: int) -> Resident:
     )
 
 
-def _waits(vocabulary: int, hidden: int, width: int, source: str) -> Resident:
+def _weights(plan: Plan, vocabulary: int, width: int, what: str, source: str) -> Resident:
+    hidden = plan.model.hidden
     return Resident(
         name="gradient of the head",
         owner="trainer",
         bytes=float(width * vocabulary * hidden),
-        formula=f"{width} B x {vocabulary:,} x {hidden:,}: waits for the embedding's",
+        formula=f"{width} B x {vocabulary:,} x {hidden:,}: {what}",
         source=source,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from steelyard.memory.engine import cached
+from steelyard.memory.engine import needs, room, working
 from steelyard.memory.plan import Engine, Plan
 from steelyard.memory.values import GIB, Card, Estimate
 
@@ -106,7 +106,9 @@ def lints(
     >>> [lint.code for lint in lints(asleep, allocator="expandable_segments:True")]
     ['expandable_segments']
     """
-    expandable = plan.expandable_segments or "expandable_segments:true" in (allocator or "").lower()
+    expandable = plan.expandable_segments or "expandable_segments:true" in (allocator or "").lower().replace(
+        " ", ""
+    )
     asked = _Asked(plan, card, estimate, expandable)
     found = [lint for check in _CHECKS for lint in [check(asked)] if lint is not None]
     return tuple(sorted(found, key=lambda lint: lint.severity == "warn"))
@@ -131,23 +133,24 @@ def _expandable_segments(asked: _Asked) -> Lint | None:
 
 
 def _one_sequence(asked: _Asked) -> Lint | None:
-    engine = asked.colocated
-    if engine is None or asked.card is None:
+    engine = asked.plan.engine
+    if engine is None or engine.mode == "none" or asked.plan.task != "grpo" or asked.card is None:
         return None
-    plan, budget = asked.plan, engine.utilization * asked.card.bytes
-    context = engine.context or plan.tokens
+    plan, card = asked.plan, asked.card
+    if room(plan, engine, card) >= needs(plan, engine):
+        return None
     weights = engine.weight_bytes * plan.model.parameters / engine.tensor_parallel
-    cache = engine.cache_bytes * cached(plan.model, context, engine.tensor_parallel)
-    if weights + cache <= budget:
-        return None
+    work, cache = working(plan, engine), needs(plan, engine)
+    least = (weights + work + cache) / card.bytes
+    context = max(plan.tokens, engine.context or 0)
+    raised = f"raise the utilization above {least:.2f}, " if least < 1 else ""
     return Lint(
         "one_sequence",
-        f"{engine.utilization:g} of {asked.card.name} is {_gib(budget)}; weights take {_gib(weights)}, the "
-        f"cache of one sequence of {context:,} tokens {_gib(cache)}",
+        f"{engine.share:g} of {card.name} is {_gib(engine.share * card.bytes)}; weights take {_gib(weights)}, "
+        f"a forward pass {_gib(work)}, the cache of one sequence of {context:,} tokens {_gib(cache)}",
         "vLLM starts only with room for its weights and one sequence of max_model_len (vllm/v1/core/"
         "kv_cache_utils.py, check_enough_kv_cache_memory)",
-        f"raise the utilization above {(weights + cache) / asked.card.bytes:.2f}, lower max_model_len, or "
-        "share the engine among more GPUs",
+        f"{raised}lower max_model_len, or share the engine among more GPUs",
         "stop",
     )
 
@@ -156,20 +159,22 @@ def _awake_engine(asked: _Asked) -> Lint | None:
     engine = asked.colocated
     if engine is None or engine.sleep or asked.card is None or asked.estimate is None:
         return None
-    budget = engine.utilization * asked.card.bytes
+    budget = engine.share * asked.card.bytes
     trainer = max(
         sum(resident.bytes for resident in phase.residents if resident.owner != "engine")
         for phase in asked.estimate.phases
     )
-    if budget + trainer <= asked.card.bytes:
-        return None
-    left = max(0.0, 1 - trainer / asked.card.bytes)
+    if budget + trainer <= asked.card.bytes or trainer > asked.card.bytes:
+        return None  # of a trainer that has no room even alone the verdict tells
+    left = 1 - trainer / asked.card.bytes
+    weights = engine.weight_bytes * asked.plan.model.parameters / engine.tensor_parallel
+    lower = f", or lower its utilization to {int(left * 100) / 100:.2f}"
     return Lint(
         "awake_engine",
-        f"the engine keeps {_gib(budget)} ({engine.utilization:g} of {asked.card.name}) while the trainer "
+        f"the engine keeps {_gib(budget)} ({engine.share:g} of {asked.card.name}) while the trainer "
         f"needs {_gib(trainer)} of {_gib(asked.card.bytes)}",
         "without sleep the engine's weights and cache stay through the backward pass",
-        f"turn its sleep mode on, or lower its utilization to {int(left * 100) / 100:.2f}",
+        f"turn its sleep mode on{lower if left * asked.card.bytes > weights else ''}",
         "stop",
     )
 

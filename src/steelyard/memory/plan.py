@@ -1,8 +1,8 @@
 """What is to run: a model, a batch, a trainer and an engine, on so many GPUs.
 
 The words are those of the trainers; `trl_settings` and `verl_settings` read theirs.
-Where nothing is said, the trainer is TRL 1.16's GRPOTrainer, with lengths and numbers that are ours, and vLLM has
-30 % of its cards.
+Where nothing is said, the trainer is TRL 1.16's GRPOTrainer, with lengths and numbers that are ours, and
+vLLM has 30 % of its cards.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Literal, get_args
 from steelyard.errors import RefusedError
 from steelyard.memory.shapes import ModelShape
 
-Precision = Literal["bf16", "autocast", "sharded", "master"]
+Precision = Literal["bf16", "autocast", "sharded", "master", "fp32"]
 """How the trainer keeps what it trains.
 
 `bf16`: weights, gradients and optimizer all in bf16. `autocast`: all in fp32, and matrices are cast as
 they are used (`torch.autocast`). `sharded`: all in fp32, and a layer's bf16 copy is gathered while it is
 used (FSDP's mixed precision). `master`: bf16 weights to compute with, and an fp32 copy beside them
-(DeepSpeed, Megatron).
+(DeepSpeed, Megatron). `fp32`: all in fp32, and computed in it.
 """
-Optimizer = Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "adafactor", "muon", "sgd"]
+Optimizer = Literal[
+    "adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "adafactor", "muon", "sgd", "sgd_momentum"
+]
 StepKernel = Literal["fused", "foreach", "single"]
 Checkpointing = Literal["none", "recompute", "offload"]
 AttentionKernel = Literal["flash", "sdpa", "eager"]
@@ -33,6 +35,9 @@ Offload = Literal["none", "idle", "host"]
 """Where something lies that is not in use: `none`: on the GPU; `idle`: on the host while the engine
 generates, and on the GPU while the trainer works (verl); `host`: always on the host, and a layer at a time
 on the GPU (FSDP's CPUOffload, DeepSpeed's offload)."""
+OptimizerOffload = Literal["none", "idle", "step", "host"]
+"""The same of the optimizer's states, and `step`: on the GPU for the optimizer's step alone, as where a
+wrapper fetches all of them before it and sends them back after it (prime-rl's `optim_cpu_offload`)."""
 EngineMode = Literal["colocate", "server", "none"]
 Sleep = Literal[0, 1, 2]
 Task = Literal["grpo", "sft", "inference"]
@@ -71,7 +76,7 @@ _CHOICES = {
     "head": Head,
     "head_tokens": HeadTokens,
     "sharding": Sharding,
-    "offload_optimizer": Offload,
+    "offload_optimizer": OptimizerOffload,
     "offload_weights": Offload,
     "offload_reference": Offload,
     "mode": EngineMode,
@@ -137,7 +142,8 @@ class Engine:
     mode
         `colocate`: on the trainer's GPUs; `server`: on others; `none`: the trainer's model generates.
     utilization
-        Share of a card that vLLM may take (`gpu_memory_utilization`).
+        Share of a card that vLLM may take (`gpu_memory_utilization`). None: `trl vllm-serve`'s 0.9 of a
+        server's cards, TRL's 0.3 where the trainer is, too.
     sleep
         0: stays awake while the trainer works; 1: weights go to the host, the cache goes; 2: both go.
     tensor_parallel
@@ -154,7 +160,7 @@ class Engine:
     """
 
     mode: EngineMode = "colocate"
-    utilization: float = 0.3
+    utilization: float | None = None
     sleep: Sleep = 0
     tensor_parallel: int = 1
     sequences: int = 256
@@ -168,6 +174,13 @@ class Engine:
 
     def __post_init__(self) -> None:
         _check(self, "engine")
+
+    @property
+    def share(self) -> float:
+        """Of a card, that it may take."""
+        if self.utilization is not None:
+            return self.utilization
+        return 0.9 if self.mode == "server" else 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +222,9 @@ class Plan:
         Tokens of one chunk of a chunked head.
     head_tokens
         Which tokens get logits: those of the completion, or all.
+    rescored
+        A forward pass of its own makes the old log-probabilities. None: where vLLM generates, as verl
+        always does and TRL to correct for vLLM's rounding.
     reference
         A second model is resident (beta above 0, no LoRA).
     gpus
@@ -243,12 +259,13 @@ class Plan:
     head: Head = "fused"
     chunk: int = 256
     head_tokens: HeadTokens = "completion"
+    rescored: bool | None = None
     reference: bool = False
     gpus: int = 1
     sharding: Sharding = "none"
     tensor_parallel: int = 1
     sequence_parallel: int = 1
-    offload_optimizer: Offload = "none"
+    offload_optimizer: OptimizerOffload = "none"
     offload_weights: Offload = "none"
     offload_reference: Offload = "none"
     expandable_segments: bool = False
@@ -262,6 +279,13 @@ class Plan:
                 where="plan",
                 remedy="make gpus a multiple of tensor_parallel x sequence_parallel",
             )
+
+    @property
+    def rescores(self) -> bool:
+        """A step has a forward pass for the old log-probabilities."""
+        if self.rescored is not None:
+            return self.rescored
+        return self.task == "grpo" and self.engine is not None and self.engine.mode != "none"
 
     @property
     def tokens(self) -> int:

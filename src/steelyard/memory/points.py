@@ -14,7 +14,17 @@ from typing import cast, get_args
 
 from steelyard.errors import RefusedError
 from steelyard.memory.estimate import estimate
-from steelyard.memory.plan import AttentionKernel, Checkpointing, Head, Lora, Plan, Precision, StepKernel
+from steelyard.memory.plan import (
+    AttentionKernel,
+    Checkpointing,
+    Head,
+    Lora,
+    Optimizer,
+    OptimizerOffload,
+    Plan,
+    Precision,
+    StepKernel,
+)
 from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import GIB, Card
 
@@ -23,6 +33,9 @@ ATTENTION_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SOURCES: Mapping[str, tuple[str, ...] | None] = {"vramcalc": ATTENTION_TARGETS}
 """Matrices with adapters where a row does not say: vramcalc's harness (bench.py) names the four of attention;
 prime-rl and others adapt every linear layer."""
+
+MOMENTUM = ("vramcalc",)
+"""Sources whose SGD has a momentum where a row does not say (bench.py: 0.9); torch's own has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +98,11 @@ def predicted(point: Point, card: Card) -> float:
 
 def _plan(row: Mapping[str, str], shape: ModelShape, place: str) -> Plan:
     words = row["task"].split()
-    training = words[0] != "inference"
-    precision, kernel = _dtype(row.get("dtype", ""), words)
-    rank = _whole(row, "lora_rank", place) if row.get("lora_rank") else None
-    head, chunk = _head(row.get("loss_head", ""), place)
+    training = _training(words[0], place)
+    _refuse_contradiction(row, words, place)
+    precision, sharded = _dtype(row.get("dtype") or "", words, training=training, place=place)
+    optimizer, kernel, offload = _optimizer(row, training=training, place=place)
+    head, chunk = _head(row.get("loss_head") or "", place)
     plan = Plan(
         model=shape,
         task="sft" if training else "inference",
@@ -96,30 +110,125 @@ def _plan(row: Mapping[str, str], shape: ModelShape, place: str) -> Plan:
         completion=_whole(row, "seq", place),
         micro_batch=_whole(row, "micro_batch", place),
         gpus=_whole(row, "gpus", place),
-        sharding="zero3" if precision == "sharded" else "none",
+        tensor_parallel=_whole(row, "tp", place) if row.get("tp") else 1,
+        sequence_parallel=_whole(row, "cp", place) if row.get("cp") else 1,
+        sharding="zero3" if sharded else "none",
         precision=precision,
-        step_kernel=kernel,
+        optimizer=optimizer,
+        step_kernel=kernel or ("single" if sharded else "foreach"),
+        offload_optimizer=offload,
         checkpointing=_checkpointing(row.get("checkpointing") or "none", place),
-        attention=_kernel(row.get("attention", ""), place),
+        attention=_kernel(row.get("attention") or "", place),
         head=head,
         chunk=chunk,
         engine=None,
     )
-    if rank is None:
+    if not row.get("lora_rank"):
         return plan
-    name = row.get("source", "").split()[0] if row.get("source") else ""
-    sets = re.search(r"(\d+) adapter sets", row.get("optimizer", ""))
-    lora = Lora(rank=rank, targets=SOURCES.get(name), sets=int(sets[1]) if sets else 1)
-    return replace(plan, lora=lora)
+    sets = re.search(r"(\d+) adapter sets", row["optimizer"])
+    rank, targets = _whole(row, "lora_rank", place), SOURCES.get(_source(row))
+    return replace(plan, lora=Lora(rank=rank, targets=targets, sets=int(sets[1]) if sets else 1))
 
 
-def _dtype(said: str, words: list[str]) -> tuple[Precision, StepKernel]:
-    """Precision, and how the optimizer steps: FSDP2's tensors one by one, others all at once."""
-    if "FSDP" in said:
-        return "sharded", "single"
-    if "autocast" in said or "amp" in words:
-        return "autocast", "foreach"
-    return "bf16", "foreach"
+def _source(row: Mapping[str, str]) -> str:
+    """Whose measurement it is, in a word."""
+    return (row.get("source") or " ").split(" ")[0]
+
+
+def _training(said: str, place: str) -> bool:
+    if said not in ("rl", "sft", "train", "inference"):
+        raise RefusedError(
+            f"task is {said!r}, and must begin with rl, sft, train or inference",
+            where=place,
+            remedy="say what was run",
+        )
+    return said != "inference"
+
+
+def _refuse_contradiction(row: Mapping[str, str], words: list[str], place: str) -> None:
+    """A task in words may repeat what columns say, and must not say otherwise."""
+    for word in words[1:]:
+        spoken = _SPOKEN.fullmatch(word)
+        if spoken is None:
+            continue
+        name, value = ("attention", word) if spoken["kernel"] else (spoken["name"], spoken["value"])
+        column = {"b": "micro_batch", "s": "seq", "lora": "lora_rank"}.get(name.rstrip("="), name)
+        there = (row.get(column) or "").removesuffix(".0")
+        if there != value and not (column == "attention" and there.startswith(value)):
+            raise RefusedError(
+                f"task says {word!r}, and {column} is {there!r}", where=place, remedy="say the same in both"
+            )
+    for word, column, wrong in (("ckpt", "checkpointing", False), ("full", "lora_rank", True)):
+        if word in words and bool(row.get(column)) is wrong:
+            raise RefusedError(
+                f"task says {word!r}, and {column} is {row.get(column)!r}",
+                where=place,
+                remedy="say the same in both",
+            )
+
+
+_SPOKEN = re.compile(r"(?P<kernel>sdpa|eager|flash)|(?P<name>b=|s=|lora)(?P<value>\d+)")
+
+
+def _dtype(said: str, words: list[str], *, training: bool, place: str) -> tuple[Precision, bool]:
+    """Precision, and whether FSDP shares it out. fp16 takes what bf16 takes."""
+    spoken = {"bf16", "fp16", "fp32"}.intersection(words)
+    if spoken and not any(word in said for word in spoken):
+        raise RefusedError(
+            f"task says {min(spoken)!r}, and dtype is {said!r}", where=place, remedy="say the same in both"
+        )
+    if "FSDP" in said and "fp32 master" in said:
+        return "sharded", True
+    if "FSDP" not in said and said.startswith("fp32 weights"):
+        mixed = re.search(r"(bf16|fp16) autocast", said)
+        word = "pure" if mixed else "amp"
+        if word in words:
+            raise RefusedError(
+                f"task says {word!r}, and dtype is {said!r}", where=place, remedy="say the same in both"
+            )
+        return ("autocast" if mixed and training else "fp32"), False
+    if "amp" not in words and said in ("bf16 weights", "fp16 weights"):
+        return "bf16", False
+    raise RefusedError(
+        f"dtype is {said!r}, and must be bf16 weights, fp16 weights, fp32 weights, fp32 weights and bf16 "
+        "autocast (in a task that says amp), or fp32 master and gradients with FSDP2",
+        where=place,
+        remedy="say in what weights are kept, and in what it is computed",
+    )
+
+
+def _optimizer(
+    row: Mapping[str, str], *, training: bool, place: str
+) -> tuple[Optimizer, StepKernel | None, OptimizerOffload]:
+    """The optimizer, how it steps if that is said, and where its states lie."""
+    said = row.get("optimizer") or ""
+    name = re.split(r"[^\w-]", said.lower())[0]
+    rest = said.lower()[len(name) :]
+    eight = ("8bit" in said or "8-bit" in said) and "adamw" in name
+    paged = "paged_" if "paged" in name or "paged" in rest else ""
+    if eight:
+        name = f"{paged}adamw_8bit"
+    elif name == "sgd" and ("momentum" in rest or _source(row) in MOMENTUM):
+        name = "sgd_momentum"
+    if not training and not said:
+        name = "adamw"
+    if name not in get_args(Optimizer):
+        raise RefusedError(
+            f"optimizer is {said!r}, and must begin with one of {', '.join(get_args(Optimizer))}",
+            where=place,
+            remedy="name it",
+        )
+    kernel = re.search(r"\b(fused|foreach|single)\b", rest)
+    away = re.search(r"offloaded:\s*(\w+)", rest)
+    if "offload" in rest and (not away or away[1] not in ("yes", "no")):
+        raise RefusedError(
+            f"optimizer is {said!r}, and must be offloaded: yes, or no", where=place, remedy="say which"
+        )
+    return (
+        cast("Optimizer", name),
+        cast("StepKernel", kernel[1]) if kernel else None,
+        "step" if away and away[1] == "yes" else "none",
+    )
 
 
 def _head(said: str, place: str) -> tuple[Head, int]:

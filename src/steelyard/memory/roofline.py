@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from steelyard.errors import RefusedError
-from steelyard.memory.shapes import Attention, ModelShape
+from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import Card
 
 Bound = Literal["bandwidth", "compute"]
@@ -301,12 +301,7 @@ class _Reads:
         self.compute_s = batch * 2 * shape.active / flops if flops else 0.0
         self.layers = [
             (
-                batch
-                * layer.count
-                * layer.attention.cache_dim
-                * cache_bytes
-                / _cache_shards(layer.attention, tensor_parallel)
-                / card.sustained,
+                batch * layer.count * layer.attention.cached(tensor_parallel) * cache_bytes / card.sustained,
                 layer.attention.window,
             )
             for layer in shape.layers
@@ -330,8 +325,3 @@ class _Reads:
             full = stop if window is None else min(max(window, low), stop)
             total += each * ((low + full - 1) * (full - low) / 2 + (window or 0) * (stop - full))
         return total
-
-
-def _cache_shards(attention: Attention, tensor_parallel: int) -> int:
-    grouped = attention.kv_heads * (attention.head_dim + attention.value_dim) == attention.cache_dim
-    return min(tensor_parallel, attention.kv_heads) if grouped else 1

@@ -9,9 +9,37 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Final
 
 from steelyard.errors import RefusedError
 from steelyard.memory.plan import Plan
+
+MOST: Final = 10**12
+"""More than any run has of anything that is counted: what is above it is a slip of the keyboard."""
+
+
+def shown(value: object, length: int = 80) -> str:
+    r"""A value in an error: not all of a long one, and nothing that a terminal would act on.
+
+    Examples
+    --------
+    >>> shown("a" * 100, 10), shown("\x1b[31m")
+    ("'aaaaaa...", "'\\x1b[31m'")
+    """
+    seen = repr(value)
+    return seen if len(seen) <= length else f"{seen[: length - 3]}..."
+
+
+def spelled(name: object, length: int = 80) -> str:
+    r"""A name in a sentence: as it stands, unless it is long or a terminal would act on it.
+
+    Examples
+    --------
+    >>> spelled("optim"), spelled("\x1b[31m")
+    ('optim', "'\\x1b[31m'")
+    """
+    text = str(name)
+    return text if len(text) <= length and text.isprintable() else shown(text, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +84,8 @@ class Settings:
     def whole(self, name: str, *, least: int = 0) -> int:
         """A whole number, at least `least`; None and anything else is refused."""
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.refused(f"{name} is {value!r}", f"give a whole number, {least} or more")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            raise self.refused(f"{name} is {shown(value)}", f"give a whole number, {least} or more")
         return value
 
     def maybe(self, name: str, *, least: int = 0) -> int | None:
@@ -65,10 +93,10 @@ class Settings:
         return None if self.get(name) is None else self.whole(name, least=least)
 
     def number(self, name: str) -> float:
-        """A number; None and anything else is refused."""
+        """A finite number; None and anything else is refused."""
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.refused(f"{name} is {value!r}", "give a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST:
+            raise self.refused(f"{name} is {shown(value)}", "give a number")
         return value
 
     def share(self, name: str) -> float:
@@ -82,14 +110,14 @@ class Settings:
         """True or false; None is false."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
-            raise self.refused(f"{name} is {value!r}", "give true or false")
+            raise self.refused(f"{name} is {shown(value)}", "give true or false")
         return bool(value)
 
     def word(self, name: str) -> str | None:
         """A string, or None."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
-            raise self.refused(f"{name} is {value!r}", "give a word")
+            raise self.refused(f"{name} is {shown(value)}", "give a word")
         return value
 
     def table(self, name: str) -> Mapping[str, object]:
@@ -98,7 +126,7 @@ class Settings:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            raise self.refused(f"{name} is {value!r}", "give the mapping itself: what its file holds")
+            raise self.refused(f"{name} is {shown(value)}", "give the mapping itself: what its file holds")
         return value
 
     def refused(self, reason: str, remedy: str) -> RefusedError:

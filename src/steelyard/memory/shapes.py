@@ -75,6 +75,15 @@ class Attention:
     qk_norm: bool = False
     capped: bool = False
 
+    def cached(self, gpus: int = 1) -> int:
+        """Values of a token in the cache of one of so many GPUs.
+
+        Heads are shared out, and copied where they are too few; a latent vector lies whole on each.
+        """
+        if self.cache_dim != self.kv_heads * (self.head_dim + self.value_dim):
+            return self.cache_dim
+        return -(-self.kv_heads // gpus) * (self.head_dim + self.value_dim)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mlp:
@@ -196,9 +205,12 @@ class ModelShape:
         """Values that the KV cache keeps of one token, over all layers, where no window cuts it."""
         return sum(layer.count * layer.attention.cache_dim for layer in self.layers)
 
-    def cached(self, tokens: int) -> int:
-        """Values that the KV cache keeps of one sequence of so many tokens; a window keeps what it sees."""
+    def cached(self, tokens: int, *, gpus: int = 1) -> int:
+        """Values that the KV cache keeps of one sequence of so many tokens, on one of so many GPUs.
+
+        A window keeps what it sees.
+        """
         return sum(
-            layer.count * layer.attention.cache_dim * min(tokens, layer.attention.window or tokens)
+            layer.count * layer.attention.cached(gpus) * min(tokens, layer.attention.window or tokens)
             for layer in self.layers
         )

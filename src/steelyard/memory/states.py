@@ -8,15 +8,16 @@ Bytes of one parameter by precision (weights, gradient, AdamW's two moments, mas
 | autocast | 4 | 4 | 4 + 4 | 0 |
 | sharded | 4 | 4 | 4 + 4 | 0 |
 | master | 2 | 2 | 4 + 4 | 4 |
+| fp32 | 4 | 4 | 4 + 4 | 0 |
 
-The last is the 16 bytes of ZeRO (arXiv:1910.02054, section 3.1). Adapters are kept, trained and stepped in
+`master` is the 16 bytes of ZeRO (arXiv:1910.02054, section 3.1). Adapters are kept, trained and stepped in
 fp32, whatever the base is in (PEFT's `autocast_adapter_dtype`). Gradients count as resident: they outlive
 a micro-batch wherever gradients accumulate.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steelyard.errors import RefusedError
 from steelyard.memory.plan import Lora, Plan, Precision
@@ -24,29 +25,39 @@ from steelyard.memory.shapes import Linear, ModelShape
 from steelyard.memory.values import Resident
 
 ZERO = "ZeRO, arXiv:1910.02054, section 3.1"
-QLORA = "QLoRA, arXiv:2305.14314, section 3: NF4 in blocks of 64, their scales quantized in blocks of 256"
+QLORA = "QLoRA, arXiv:2305.14314, section 3: NF4 in blocks of 64, each with an fp32 scale, or that in 8 bits"
 LORA = "LoRA, arXiv:2106.09685, section 4.1: r (inputs + outputs) of each matrix; PEFT keeps them in fp32"
 ADAM = "AdamW, arXiv:1711.05101: two moments"
-ADAM_8BIT = "8-bit optimizers, arXiv:2110.02861: a byte a moment, an fp32 scale for each block of 256"
+ADAM_8BIT = (
+    "bitsandbytes, optim/optimizer.py: a byte a moment, an fp32 scale for each block of 256; "
+    "transformers, trainer.py: the embedding's in fp32 (register_module_override, optim_bits 32)"
+)
 ADAFACTOR = "Adafactor, arXiv:1804.04235, section 3: a row and a column of each matrix, in fp32"
 MUON = "Muon, kellerjordan.github.io/posts/muon: one momentum of a matrix; AdamW for what is none"
 DDP = "torch.nn.parallel.DistributedDataParallel: buckets beside gradients (gradient_as_bucket_view off)"
+SGD = "torch.optim.SGD: one momentum; the foreach step adds it up in place"
 FOREACH = "torch.optim.adamw: the square roots of all second moments at once"
 SINGLE = "torch.optim.adamw: a square root and a quotient of one tensor"
 
-NF4 = 0.5 + (1 + 4 / 256) / 64
+NF4 = 0.5 + 4 / 64
+"""Bytes of a weight: half a byte, and an fp32 scale for each block of 64."""
+NESTED = 0.5 + (1 + 4 / 256) / 64
 """Bytes of a weight: half a byte, and for each block of 64 a byte that is itself scaled in blocks of 256."""
 EIGHT = 2 * (1 + 4 / 256)
 """Bytes of both moments."""
 
 _ROUTERS = frozenset({"gate", "router"})
-_WEIGHT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 2}
-_MOMENT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 4}
+_WEIGHT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 2, "fp32": 4}
+_MOMENT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 4, "fp32": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Bytes of a parameter that is trained: its weight, gradient, one moment, and master copy."""
+    """What is trained: how many parameters, and the bytes of one's weight, moment and master copy.
+
+    `matrices` of them are in matrices, whose rows and columns add up to `edges`; `largest` is the largest
+    tensor; `embedded` are in the embedding.
+    """
 
     count: int
     weight: int
@@ -55,6 +66,7 @@ class Kind:
     matrices: int
     edges: int
     largest: int
+    embedded: int
 
 
 def adapted(shape: ModelShape, lora: Lora) -> tuple[tuple[int, Linear], ...]:
@@ -84,14 +96,23 @@ def trained(plan: Plan) -> Kind:
     """What gets gradients: everything, or adapters; nothing where nothing is trained."""
     shape = plan.model
     if plan.task == "inference":
-        return Kind(count=0, weight=0, moment=0, master=0, matrices=0, edges=0, largest=0)
+        return Kind(count=0, weight=0, moment=0, master=0, matrices=0, edges=0, largest=0, embedded=0)
     if plan.lora is not None:
         rank, sets = plan.lora.rank, plan.lora.sets
         pairs = [(n * m.copies * sets, rank * (m.inputs + m.outputs)) for n, m in adapted(shape, plan.lora)]
         count = sum(n * pair for n, pair in pairs)
         edges = sum(n * (pair // rank + 2 * rank) for n, pair in pairs)
         largest = max(pair for _, pair in pairs)
-        return Kind(count=count, weight=4, moment=4, master=0, matrices=count, edges=edges, largest=largest)
+        return Kind(
+            count=count,
+            weight=4,
+            moment=4,
+            master=0,
+            matrices=count,
+            edges=edges,
+            largest=largest,
+            embedded=0,
+        )
     every = [(layer.count, linear) for layer in shape.layers for linear in layer.linears]
     return Kind(
         count=shape.parameters,
@@ -102,6 +123,7 @@ def trained(plan: Plan) -> Kind:
         edges=sum(n * m.copies * (m.inputs + m.outputs) for n, m in every)
         + (1 if shape.tied else 2) * (shape.vocabulary + shape.hidden),
         largest=max(shape.embedding, *(m.parameters for _, m in every)),
+        embedded=shape.embedding,
     )
 
 
@@ -116,8 +138,9 @@ def weights(plan: Plan) -> list[Resident]:
     if plan.lora.quantized:
         flat = sum(n.count * m.copies * m.inputs * m.outputs for n in shape.layers for m in n.linears)
         rest = shape.parameters - flat
-        base = NF4 * flat + 2 * rest
-        said = f"({NF4:.3f} B x {flat:,} in 4 bits + 2 B x {rest:,}){over}"
+        each = NESTED if plan.lora.nested else NF4
+        base = each * flat + 2 * rest
+        said = f"({each:.3f} B x {flat:,} in 4 bits + 2 B x {rest:,}){over}"
         found = [_resident("weights", base / cut, said, QLORA)]
     else:
         found = [
@@ -152,7 +175,11 @@ def optimizer(plan: Plan) -> list[Resident]:
     size, said, source = {
         "adamw": (two * kind.count, f"{two} B x {kind.count:,}", ADAM),
         "paged_adamw": (0.0, "", ADAM),
-        "adamw_8bit": (EIGHT * kind.count, f"{EIGHT:.3f} B x {kind.count:,}", ADAM_8BIT),
+        "adamw_8bit": (
+            EIGHT * (kind.count - kind.embedded) + 8 * kind.embedded,
+            f"{EIGHT:.3f} B x {kind.count - kind.embedded:,} + 8 B x {kind.embedded:,} of the embedding",
+            ADAM_8BIT,
+        ),
         "paged_adamw_8bit": (0.0, "", ADAM_8BIT),
         "adafactor": (
             4 * (kind.edges + rest),
@@ -165,6 +192,7 @@ def optimizer(plan: Plan) -> list[Resident]:
             MUON,
         ),
         "sgd": (0.0, "", ""),
+        "sgd_momentum": (kind.moment * kind.count, f"{kind.moment} B x {kind.count:,}", SGD),
     }[plan.optimizer]
     found = [_resident("optimizer states", size / cut, said + over, source)] if size else []
     if kind.master:
@@ -179,11 +207,17 @@ def step_temporaries(plan: Plan) -> list[Resident]:
     size = 4 if kind.master else kind.moment
     if not kind.count or plan.step_kernel == "fused" or plan.optimizer not in ("adamw", "muon"):
         return []
+    if plan.offload_optimizer == "host":  # the host steps
+        return []
     if plan.step_kernel == "foreach":
         said = f"{size} B x {kind.count:,}{over}"
-        return [_resident("step temporaries", size * kind.count / cut, said, FOREACH)]
+        return [
+            replace(_resident("step temporaries", size * kind.count / cut, said, FOREACH), kind="passing")
+        ]
     said = f"2 x {size} B x {kind.largest:,} of the largest tensor{over}"
-    return [_resident("step temporaries", 2 * size * kind.largest / cut, said, SINGLE)]
+    return [
+        replace(_resident("step temporaries", 2 * size * kind.largest / cut, said, SINGLE), kind="passing")
+    ]
 
 
 def reference(plan: Plan) -> list[Resident]:
@@ -205,4 +239,4 @@ def _cut(plan: Plan, stage: str) -> tuple[int, str]:
 
 
 def _resident(name: str, size: float, formula: str, source: str = ZERO) -> Resident:
-    return Resident(name=name, owner="trainer", bytes=size, formula=formula, source=source)
+    return Resident(name=name, owner="trainer", bytes=size, formula=formula, source=source, kind="state")

@@ -13,7 +13,7 @@ appendix B, for attention, which comes in the same proportions on top):
 | backward, of the weights | 2; none of frozen ones, so not with LoRA |
 | forward again, with checkpointing | 2 |
 | a reference model | 2 |
-| log-probabilities of the policy that generated | 2, where `old_logprobs` says so |
+| log-probabilities of the policy that generated | 2, where the plan says so (`Plan.rescores`) |
 
 What is not in it: rewards (`steelyard.planned` joins them), the push of weights to the engine, waking and
 putting to sleep, the optimizer's step, what GPUs say to each other. Completions are all taken for full
@@ -43,8 +43,9 @@ class Share(NamedTuple):
 MFU: Final = Share(0.2, 0.35, 0.5)
 """Of paper operations that training reaches, recomputed ones counted. Dense pretraining, tuned: 0.46 for 7B
 on H100 (foundation-model-stack/fms-fsdp#89), 0.52 to 0.58 on A100 (torchtitan's docs/performance.md); a small
-model on one RTX 4090 0.29 (karpathy/nanoGPT#182). Steps of RL have ragged batches and are tuned less, and no
-public figure of one was found: 0.35 lies between those, and is an assumption."""
+model on one RTX 4090 0.55 (karpathy/nanoGPT#182, whose 0.29 is of an A100's operations). Steps of RL have
+ragged batches and are tuned less, and no public figure of one was found: 0.35, and 0.2 to 0.5, are
+assumptions."""
 
 DECODE_SHARE: Final = Share(0.5, 0.8, 1.0)
 """Of the decode roofline that an engine reaches. One stream: 0.9 of *paper* bandwidth on an RTX 4090
@@ -84,7 +85,6 @@ def step_time(
     *,
     engine_gpus: int | None = None,
     at_once: int | None = None,
-    old_logprobs: bool = False,
     mfu: Share = MFU,
     decode_share: Share = DECODE_SHARE,
 ) -> StepTime:
@@ -98,9 +98,6 @@ def step_time(
         GPUs that generate. None: with a server, one copy's (`engine.tensor_parallel`); else the trainer's.
     at_once
         Sequences that one copy's KV cache holds, if fewer than `engine.sequences`.
-    old_logprobs
-        The trainer makes the log-probabilities of the policy that generated (TRL: when it takes several
-        optimizer steps of one batch, or corrects for the engine's).
     mfu, decode_share
         What is reached of the card.
 
@@ -122,7 +119,7 @@ def step_time(
     if plan.task == "grpo":
         read, decoded = _generation(plan, card, engine_gpus, at_once)
         says.append(f"decoding at {decode_share.value:.0%} of the roofline of {card.name}, an assumption")
-    trained = _training(plan, old_logprobs=old_logprobs) / (known_flops(card) * plan.gpus)
+    trained = _training(plan) / (known_flops(card) * plan.gpus)
     if trained:
         says.append(f"training at {mfu.value:.0%} of its operations on paper, an assumption")
 
@@ -172,13 +169,13 @@ def _generation(plan: Plan, card: Card, engine_gpus: int | None, at_once: int | 
     return read, decoded
 
 
-def _training(plan: Plan, *, old_logprobs: bool) -> float:
+def _training(plan: Plan) -> float:
     """Operations of a step, over all GPUs."""
     units = 2
     if plan.task != "inference":
         units += 2 if plan.lora else 4
         units += 0 if plan.checkpointing == "none" else 2
     if plan.task == "grpo":
-        units += 2 * (plan.reference + old_logprobs)
+        units += 2 * (plan.reference + plan.rescores)
     each = plan.model.active + attention_flops(plan.model, plan.tokens) / 2
     return units * each * plan.completions * plan.tokens

@@ -115,6 +115,19 @@ FORMER: Final[Mapping[str, str]] = {
 }
 """Fields of earlier releases, and what became of them; empty where they never touched memory."""
 
+_SCRIPTS: Final = """
+benchmarks callbacks chat_template code_eval_scoring_mode code_eval_test_batch_size code_language
+code_provider cosine_max_len cosine_max_value_correct cosine_max_value_wrong cosine_min_value_correct
+cosine_min_value_wrong dataset_mixture dataset_prompt_column e2b_router_url hub_model_revision ioi_provider
+max_completion_len morph_router_url overwrite_hub_revision parallel_code_exec_per_proc push_to_hub_revision
+repetition_max_penalty repetition_n_grams soft_punish_cache system_prompt wandb_entity wandb_project
+wandb_run_group
+"""
+
+SCRIPTS: Final = frozenset(_SCRIPTS.split())
+"""What open-r1's `grpo.py` has beside TRL's own fields (`open_r1/configs.py`): data, rewards, the hub;
+nothing that a plan is made of."""
+
 NAMES: Final = frozenset({*_FIELDS.split(), *LAUNCH})
 """Every name that TRL 1.16 knows."""
 
@@ -136,7 +149,6 @@ UNMODELLED: Final[Mapping[str, tuple[object, str]]] = {
     "lora_target_parameters": (None, "adapters of single parameters"),
     "use_dora": (False, "DoRA keeps a magnitude of each column, and makes weights of adapters as it goes"),
     "bnb_4bit_quant_storage": (None, "another storage of the 4-bit base"),
-    "use_bnb_nested_quant": (False, "scales are quantized again: 0.05 bytes less of each weight"),
     "vllm_model_impl": ("vllm", "transformers' layers have other scratch than vLLM's"),
     "entropy_coef": (0.0, "entropy has a gradient, through the same tiles"),
     "use_cpu": (False, "nothing is on a GPU"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from steelyard.memory.plan import Offload, Sharding
-from steelyard.memory.settings import Settings
+from steelyard.memory.settings import Settings, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _file(asked: Settings) -> Mapping[str, object]:
     if isinstance(value, str):
         if value not in SHIPPED:
             raise asked.refused(
-                f"accelerate_config is {value!r}, and nothing here opens a file",
+                f"accelerate_config is {shown(value)}, and nothing here opens a file",
                 f"give what the file holds, or one of {', '.join(SHIPPED)}",
             )
         return SHIPPED[value]
@@ -139,7 +139,8 @@ def _deepspeed(asked: Settings, file: Mapping[str, object]) -> Settings | None:
     value = asked.get("deepspeed")
     if isinstance(value, str):
         raise asked.refused(
-            f"deepspeed is {value!r}, and nothing here opens a file", "give what the file holds, a mapping"
+            f"deepspeed is {shown(value)}, and nothing here opens a file",
+            "give what the file holds, a mapping",
         )
     if value is not None:
         given = asked.table("deepspeed")
@@ -186,7 +187,7 @@ def _fsdp(asked: Settings, file: Mapping[str, object]) -> Settings | None:
         value = asked.get("fsdp_config")
         if isinstance(value, str):
             raise asked.refused(
-                f"fsdp_config is {value!r}, and nothing here opens a file",
+                f"fsdp_config is {shown(value)}, and nothing here opens a file",
                 "give what the file holds, a mapping",
             )
         words = [] if given is True else given.split() if isinstance(given, str) else list(_words(asked))
@@ -206,12 +207,12 @@ def _fsdp(asked: Settings, file: Mapping[str, object]) -> Settings | None:
 def _words(asked: Settings) -> tuple[str, ...]:
     value = asked.get("fsdp")
     if not isinstance(value, list | tuple):
-        raise asked.refused(f"fsdp is {value!r}", "give true, and the rest in fsdp_config")
+        raise asked.refused(f"fsdp is {shown(value)}", "give true, and the rest in fsdp_config")
     return tuple(str(word) for word in value)
 
 
 def _bare(table: Mapping[str, object]) -> dict[str, object]:
-    return {name.removeprefix("fsdp_"): value for name, value in table.items()}
+    return {str(name).removeprefix("fsdp_"): value for name, value in table.items()}
 
 
 def _by_fsdp(asked: Settings, gpus: int, shared: Settings) -> Launch:

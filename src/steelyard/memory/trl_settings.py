@@ -33,9 +33,10 @@ from steelyard.memory.plan import (
     Precision,
     StepKernel,
 )
-from steelyard.memory.settings import Read, Settings, near
+from steelyard.memory.settings import Read, Settings, near, shown, spelled
 from steelyard.memory.shapes import ModelShape
-from steelyard.memory.trl_fields import FORMER, NAMES, UNMODELLED
+from steelyard.memory.states import NF4
+from steelyard.memory.trl_fields import FORMER, NAMES, SCRIPTS, UNMODELLED
 from steelyard.memory.trl_launch import Launch, launched
 
 WHERE: Final = "TRL settings"
@@ -71,13 +72,12 @@ TILE: Final = 4096
 BATCHED_TOKENS: Final = 4096
 """vLLM's `max_num_batched_tokens`, which TRL sets itself (`generation/vllm_generation.py:322`)."""
 
-NF4: Final = 0.5 + 4 / 64
-"""Bytes of a weight that vLLM quantizes as it loads it: NF4, an fp32 scale for each block of 64, not
-quantized again (bitsandbytes' default, `bnb_4bit_use_double_quant` false)."""
-
 PROMPT: Final = 512
 """Tokens that a prompt is taken to have where nothing says it: what TRL's `max_prompt_length` was by default
 while it existed (`experimental/sdpo/sdpo_config.py:286` still has it)."""
+
+_TOLD: Final = 8
+"""Strange names that a refusal tells; a file of another kind has thousands."""
 
 _OPTIMIZERS: Final[Mapping[str, tuple[Optimizer, StepKernel]]] = {
     "adamw_torch": ("adamw", "foreach"),  # torch.optim takes foreach on CUDA unless told
@@ -184,11 +184,13 @@ def _plan(asked: Settings, model: ModelShape, launch: Launch, prompt: int | None
 
 def _unread(asked: Settings) -> list[str]:
     """Refuse names that are no field; what is a field, touches memory and is not reckoned with, is noted."""
-    strange = [name for name in asked.values if name not in NAMES and name not in FORMER]
+    strange = [name for name in asked.values if name not in NAMES | SCRIPTS and name not in FORMER]
     if strange:
+        first = {spelled(name): near(name, NAMES) for name in strange[:_TOLD]}
+        more = f", and {len(strange) - _TOLD} more" if len(strange) > _TOLD else ""
         raise asked.refused(
-            f"no fields of TRL 1.16's GRPOConfig or ModelConfig: {', '.join(strange)}",
-            "; ".join(f"{name}: {near(name, NAMES)}" for name in strange),
+            f"no fields of TRL 1.16's GRPOConfig or ModelConfig: {', '.join(first)}{more}",
+            "; ".join(f"{name}: {remedy}" for name, remedy in first.items()),
         )
     former = [name for name in asked.values if name in FORMER]
     notes = [f"{name}: {FORMER[name]}" for name in former if FORMER[name]]
@@ -199,7 +201,7 @@ def _unread(asked: Settings) -> list[str]:
         if isinstance(value, Mapping):
             value = {key: one for key, one in value.items() if key != "use_reentrant"} or default
         if value != default:
-            notes.append(f"{name} = {value!r} is not reckoned with: {why}")
+            notes.append(f"{name} = {shown(value)} is not reckoned with: {why}")
     if asked.flag("auto_find_batch_size"):
         raise asked.refused(
             "auto_find_batch_size breaks prompt groups, and TRL refuses it", "set it to false"
@@ -299,10 +301,10 @@ def _kwargs(asked: Settings) -> Mapping[str, object]:
         return asked.table("model_init_kwargs")
     try:
         parsed = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise asked.refused(f"model_init_kwargs is {value!r}", "give a mapping, or JSON of one")
+        raise asked.refused(f"model_init_kwargs is {shown(value)}", "give a mapping, or JSON of one")
     return parsed
 
 
@@ -398,6 +400,7 @@ def _lora(asked: Settings, model: ModelShape, notes: list[str]) -> Lora | None:
         rank=asked.whole("lora_r", least=1),
         targets=_targets(asked, model),
         quantized=asked.flag("load_in_4bit"),
+        nested=asked.flag("use_bnb_nested_quant"),
     )
 
 
@@ -412,8 +415,8 @@ def _targets(asked: Settings, model: ModelShape) -> tuple[str, ...] | None:
                 f"PEFT knows no lora_target_modules of {model.family!r}", "set them, or `all-linear`"
             )
         value = [name for name in _PEFT_TARGETS[model.family] if name in linears]
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise asked.refused(f"lora_target_modules is {value!r}", "give a list of names, or `all-linear`")
+    if not value or not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise asked.refused(f"lora_target_modules is {shown(value)}", "give a list of names, or `all-linear`")
     names = tuple(str(name) for name in value)
     if names == ("all-linear",):
         return None
@@ -462,6 +465,6 @@ def _engine(
 
 
 def _quantized(model: ModelShape) -> float:
-    """Bytes of a weight, on average: vLLM quantizes linear layers as the trainer has them (`:302-311`)."""
+    """Bytes of a weight, on average: vLLM quantizes linear layers as it loads them (`:302-311`)."""
     linears = sum(layer.count * linear.parameters for layer in model.layers for linear in layer.linears)
     return (NF4 * linears + 2.0 * (model.parameters - linears)) / model.parameters

@@ -13,6 +13,7 @@ Confidence = Literal["high", "medium", "low"]
 Verdict = Literal["fits", "tight", "does not fit"]
 PhaseName = Literal["generation", "training", "sync"]
 Owner = Literal["trainer", "engine", "device"]
+Kind = Literal["state", "passing", "hole", "share"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,10 @@ class Resident:
     name
         `weights`, `gradients`, `KV cache`, ...
     owner
-        Whose it is: the trainer's, the engine's, or the device's (context, fragmentation).
+        Whose it is: the trainer's, the engine's, or the device's (its context).
+    kind
+        `state`: lies where it lay before; `passing`: comes and goes within a step; `hole`: reserved by the
+        allocator, and no tensor; `share`: taken because it was granted, whatever it is needed for.
     bytes
         On the fullest GPU.
     formula
@@ -38,6 +42,7 @@ class Resident:
     bytes: float
     formula: str
     source: str
+    kind: Kind = "passing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +69,19 @@ class Phase:
         return sum(resident.bytes for resident in self.residents)
 
     @property
+    def uncertain(self) -> float:
+        """Bytes that an estimate can be off by a share of: all but what an engine takes because it may."""
+        return sum(resident.bytes for resident in self.residents if resident.kind != "share")
+
+    @property
     def allocated(self) -> float:
-        """What `torch.cuda.max_memory_allocated` of the trainer's process would say: live tensors."""
-        return sum(r.bytes for r in self.residents if r.owner == "trainer" and r.name not in NOT_ALLOCATED)
+        """The trainer's live tensors: its part of what `torch.cuda.max_memory_allocated` says."""
+        return sum(r.bytes for r in self.residents if r.owner == "trainer" and r.kind != "hole")
 
     @property
     def reserved(self) -> float:
-        """What `torch.cuda.max_memory_reserved` of the trainer's process would say: tensors and holes."""
+        """Those and the allocator's holes: the trainer's part of `torch.cuda.max_memory_reserved`."""
         return sum(r.bytes for r in self.residents if r.owner == "trainer")
-
-
-NOT_ALLOCATED = ("fragmentation",)
-"""Residents of the trainer that are no tensors: holes in the allocator's segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,7 @@ class Estimate:
     phases
         In the order of a step.
     below, above
-        Shares by which the peak may be off, downwards and upwards: 0.1 is 10 %.
+        Shares by which the peak may be off, downwards and upwards, an engine's share apart: 0.1 is 10 %.
     confidence
         How much was measured of models like this one: `high`, `medium`, `low`.
     why
@@ -110,13 +116,13 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Bytes of the peak, if it is off downwards."""
-        return self.peak.bytes * (1 - self.below)
+        """Bytes of the peak, if it is off downwards; an engine's share is what it is."""
+        return self.peak.bytes - self.below * self.peak.uncertain
 
     @property
     def high(self) -> float:
         """Bytes of the peak, if it is off upwards."""
-        return self.peak.bytes * (1 + self.above)
+        return self.peak.bytes + self.above * self.peak.uncertain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +158,25 @@ class Card:
 class Lever:
     """A change of the plan, what it buys at the peak, and what it costs.
 
-    `saves` may be 0 or less where the peak moves elsewhere; `cost` is a sentence; `plan` is the changed plan.
+    Attributes
+    ----------
+    name, option
+        What is changed, and the options of `steelyard fit` that do so.
+    saves, left
+        Bytes that the peak is lower by, and what it then is.
+    verdict
+        Of the changed plan.
+    cost
+        What it costs otherwise, in a sentence.
+    plan
+        The changed plan.
     """
 
     name: str
     option: str
     saves: float
+    left: float
+    verdict: Verdict
     cost: str
     plan: Plan
 
@@ -189,11 +208,15 @@ class Fit:
     Attributes
     ----------
     verdict
-        `fits`: even the upper end of the band does; `tight`: the band holds the card's size; `does not fit`.
+        `fits`: even the upper end of the band does; `tight`: the estimate does, and not the whole band;
+        `does not fit`: the estimate is above what the card has, or the engine does not start.
     why
         What decides it, in a sentence.
     levers
         Changes that buy something at the peak, the largest first.
+    together
+        Where it does not fit: the cheapest of them that do it together, each with what the ones before it
+        leave; empty where it fits, and where nothing that leaves model and GPUs as they are suffices.
     held
         Sequences of full length that the engine's cache holds at a time; None without an engine.
     """
@@ -204,4 +227,5 @@ class Fit:
     why: str
     held: int | None
     levers: tuple[Lever, ...]
+    together: tuple[Lever, ...]
     largest: Largest

@@ -37,7 +37,7 @@ from steelyard.memory.plan import (
     Sharding,
     StepKernel,
 )
-from steelyard.memory.settings import Read, Settings, near
+from steelyard.memory.settings import Read, Settings, near, shown, spelled
 from steelyard.memory.shapes import ModelShape
 from steelyard.memory.verl_words import DEFAULTS, flattened, known, overrides, resolved
 
@@ -118,6 +118,10 @@ def _plan(asked: Settings, model: ModelShape, gpus: int, notes: list[str]) -> Pl
     engine = _engine(asked, model, lora, gpus, notes)
     group, prompts = _group(asked, gpus, megatron=megatron, notes=notes)
     optimizer, kernel = _optimizer(asked)
+    if megatron:
+        kernel = "fused"  # Transformer Engine's Adam, or apex's (megatron/core/optimizer)
+    elif _strategy(asked) == "fsdp2":
+        kernel = "single"  # DTensors are in no list that torch.optim takes foreach for
     head, chunk = _head(asked, notes)
     states, weights = _offloads(asked, megatron=megatron)
     if head == "selective":
@@ -132,6 +136,8 @@ def _plan(asked: Settings, model: ModelShape, gpus: int, notes: list[str]) -> Pl
         prompts=prompts,
         precision=_precision(asked, megatron=megatron),
         optimizer=optimizer,
+        # DistributedDataParallelConfig(grad_reduce_in_fp32=True), verl/utils/megatron_utils.py
+        gradient_bytes=4 if megatron else None,
         step_kernel=kernel,
         lora=lora,
         checkpointing=_checkpointing(asked, megatron=megatron),
@@ -153,19 +159,22 @@ def _plan(asked: Settings, model: ModelShape, gpus: int, notes: list[str]) -> Pl
     )
 
 
+_TOLD: Final = 40
+"""Strange names that are looked at one by one; a file of another kind has thousands."""
 _SECTIONS: Final = ("actor_rollout_ref.", "data.", "algorithm.", "trainer.")
 
 
 def _unread(flat: Mapping[str, object], asked: Settings) -> list[str]:
     """Notes on names that verl 0.9.1 has not; a name that is nearly one that is read is refused."""
     notes: list[str] = []
-    for name in flat:
-        if known(name) or not name.startswith(_SECTIONS):
-            continue
+    strange = [name for name in flat if name.startswith(_SECTIONS) and not known(name)]
+    if len(strange) > _TOLD:
+        notes.append(f"{len(strange) - _TOLD} more names are no settings of verl 0.9.1, and are not read")
+    for name in strange[:_TOLD]:
         remedy = near(name, DEFAULTS)
         if remedy != "remove it" and _slip(name):
             raise asked.refused(f"{name!r} is no setting of verl 0.9.1", remedy)
-        notes.append(f"{name} is no setting of verl 0.9.1, and is not read")
+        notes.append(f"{spelled(name)} is no setting of verl 0.9.1, and is not read")
     if asked.word("algorithm.adv_estimator") == "gae" or asked.flag("critic.enable"):
         raise asked.refused(
             "a critic (algorithm.adv_estimator gae, critic.enable) is not reckoned with", "give grpo"
@@ -372,7 +381,7 @@ def _reference(asked: Settings) -> bool:
 def _expandable(asked: Settings) -> bool:
     """Of the environment that Ray hands on; verl sets it for the trainer alone, between rollouts."""
     value = asked.get("ray_kwargs.ray_init.runtime_env.env_vars.PYTORCH_CUDA_ALLOC_CONF")
-    return "expandable_segments:true" in str(value).lower()
+    return "expandable_segments:true" in str(value).lower().replace(" ", "")
 
 
 def _lora(asked: Settings, model: ModelShape) -> Lora | None:
@@ -382,8 +391,8 @@ def _lora(asked: Settings, model: ModelShape) -> Lora | None:
         return None
     value = asked.get(MODEL + "target_modules")
     names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise asked.refused(f"{MODEL}target_modules is {value!r}", "give all-linear, or a list of names")
+    if not names or not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise asked.refused(f"{MODEL}target_modules is {shown(value)}", "give all-linear, or a list of names")
     if tuple(names) == ("all-linear",):
         return Lora(rank=rank)
     linears = {linear.name for layer in model.layers for linear in layer.linears}

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steelyard.errors import RefusedError
+from steelyard.memory.settings import shown
 from steelyard.memory.verl_fields import FIELDS, OPEN
 
 _ACTOR: Final = "actor_rollout_ref.actor."
@@ -106,7 +107,7 @@ def overrides(words: Sequence[str]) -> dict[str, object]:
         name = name.strip().lstrip("+")
         if not equals or not name or name[0] in "~-":
             raise RefusedError(
-                f"{word!r} sets nothing",
+                f"{shown(word)} sets nothing",
                 where="Hydra overrides",
                 remedy="write name=value, with no space, and leave Hydra's options out",
             )
@@ -114,7 +115,13 @@ def overrides(words: Sequence[str]) -> dict[str, object]:
     return table
 
 
-def _scalar(text: str) -> object:
+_DEEPEST: Final = 8
+"""Lists in lists; no setting has more than two."""
+_LONGEST: Final = 64
+"""Characters of a number."""
+
+
+def _scalar(text: str, depth: int = 0) -> object:
     """One value of Hydra's grammar (hydra.cc, "Override grammar"); what is nothing else is a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -123,10 +130,16 @@ def _scalar(text: str) -> object:
     if text.startswith("["):
         if not text.endswith("]"):
             raise RefusedError(
-                f"{text!r} is a list without an end", where="Hydra overrides", remedy="close it"
+                f"{shown(text)} is a list without an end", where="Hydra overrides", remedy="close it"
             )
-        return [_scalar(part) for part in _parts(text[1:-1])]
-    if _NUMBER.fullmatch(text):
+        if depth == _DEEPEST:
+            raise RefusedError(
+                f"{shown(text)} is one list too many in another",
+                where="Hydra overrides",
+                remedy="take it out",
+            )
+        return [_scalar(part, depth + 1) for part in _parts(text[1:-1])]
+    if len(text) <= _LONGEST and _NUMBER.fullmatch(text):
         plain = text.replace("_", "")
         return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
     return text

@@ -118,6 +118,8 @@ def _levers(fit: Fit) -> Html:
     most = max((one.saves for one in noticed), default=1.0)
     says = "GiB bought at the peak, the most first. They do not add up: another phase may become the peak."
     told = f"<p>{text(says)}</p>" if noticed else f"<p>{text(words.NO_LEVER)}</p>"
+    if together := words.together(fit):
+        told = f"<p><b>{text(together)}</b></p>{told}"
     body = "".join(_lever(fit, one, most) for one in noticed)
     if body:
         told += f'<ol class="remedies">{body}</ol>'

@@ -208,6 +208,8 @@ def _print_levers(console: Console, fit: Fit, width: int) -> None:
         _heading(console, "What to change first: GiB bought at the peak", width)
     if fit.levers and not noticed:
         _indented(console, Text(words.NO_LEVER), width)
+    if told := words.together(fit):
+        _indented(console, Text(plain(told), style="bold"), width)
     for one in noticed:
         head = Text(f"{words.gib(one.saves)} GiB: ", style="green")
         head.append(plain(one.name), style="bold default").append(f"   {plain(one.option)}", style="cyan")

@@ -105,7 +105,7 @@ def headline(fit: Fit) -> str:
 
 def _by_size(fit: Fit) -> bool:
     """The verdict is about the peak; else something keeps it from starting, which `fit.why` says."""
-    return fit.verdict != "does not fit" or fit.estimate.low > fit.card.bytes
+    return fit.held != 0
 
 
 def why(fit: Fit) -> str:
@@ -188,7 +188,8 @@ def _offloaded(plan: Plan) -> Iterable[str]:
         ("reference model", plan.offload_reference),
     ):
         if where != "none" and (name != "reference model" or plan.reference):
-            yield f"{name} on the host" + (" during generation" if where == "idle" else "")
+            when = {"idle": " during generation", "step": " but for its step"}.get(where, "")
+            yield f"{name} on the host{when}"
 
 
 def _engine(engine: Engine | None) -> str:
@@ -198,7 +199,7 @@ def _engine(engine: Engine | None) -> str:
     if engine.mode == "server":
         return f"vLLM on other GPUs{over}"
     graphs = "" if engine.graphs else ", without CUDA graphs"
-    share = number(100 * engine.utilization)
+    share = number(100 * engine.share)
     return f"vLLM beside it in {share} % of the card, {_SLEEPS[engine.sleep]}{over}{graphs}"
 
 
@@ -261,15 +262,22 @@ def levers(fit: Fit) -> tuple[list[Lever], list[Lever]]:
     )
 
 
+def together(fit: Fit) -> str:
+    """The cheapest levers that do it together, as one would type them; empty where none need to."""
+    if not fit.together:
+        return ""
+    last = fit.together[-1]
+    options = " ".join(one.option for one in fit.together)
+    is_ = "fits" if last.verdict == "fits" else "is tight"
+    return f"The cheapest that do together: {options}. That is {gib(last.left)} GiB, and {is_}."
+
+
 def leaves(fit: Fit, lever: Lever) -> str:
     """What a lever leaves of the peak, and whether that is enough."""
-    one, room = fit.estimate, fit.card.bytes
-    left = one.peak.bytes - lever.saves
     if fit.verdict == "fits" or not _by_size(fit):
-        return f"leaves {gib(left)} GiB"
-    fits, tight = left * (1 + one.above) <= room, left * (1 - one.below) <= room
-    told = "which fits" if fits else "which is tight" if tight else "which is still too much"
-    return f"leaves {gib(left)} of {gib(room)} GiB, {told}"
+        return f"brings it to {gib(lever.left)} GiB"
+    told = {"fits": "which fits", "tight": "which is tight", "does not fit": "which is still too much"}
+    return f"brings it to {gib(lever.left)} of {gib(fit.card.bytes)} GiB, {told[lever.verdict]}"
 
 
 def outcome(lever: Lever) -> str:
@@ -283,6 +291,8 @@ def largest(fit: Fit) -> list[tuple[str, str, str]]:
     """How far one can go on this card, all else as planned: what, the number, what was planned."""
     plan, found = fit.estimate.plan, fit.largest
     tokens = f"planned: {number(plan.tokens)}"
+    if found.context and (positions := plan.model.positions) and found.context > positions:
+        tokens += f"; the model has {number(positions)} positions"
     if plan.micro_tokens is None:
         asked = f"planned: {number(plan.micro_batch)}"
         pass_of = ("micro-batch", number(found.micro_batch) if found.micro_batch else "none fits", asked)

@@ -39,6 +39,6 @@ Answer: `protocol`, `versions` of torch and transformers, and
   `error` is null);
 - `stored`: `file` and `rows`, or null.
 
-Exit status: 0 with an answer; 2 with `{"protocol": 1, "refused": {"reason", "where", "remedy"}}`; 1 where
-torch is absent, said on stderr.
+Exit status: 0 with an answer; 2 with `{"protocol": 1, "refused": {"reason", "where", "remedy"}}`, as where
+torch is absent.
 """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from steelyard.errors import RefusedError
 from steelyard.memory.families import read_config
-from steelyard.memory.plan import Engine, Lora, Plan
+from steelyard.memory.plain import plan_of
+from steelyard.memory.plan import Engine, Plan
 from steelyard.memory.values import Card
 
 PROTOCOL: Final = 1
@@ -84,7 +85,7 @@ def read_asked(document: object) -> Asked:
         raise _refused(f"device = {device!r} must be auto or none, and points = {points!r} a path or null")
     shape = read_config(config, name=str(document.get("name", config.get("model_type"))))
     return Asked(
-        plan=_plan(plan, shape),
+        plan=plan_of(plan, shape, place="request"),
         card=_card(document.get("card")),
         config=config,
         points=None if points is None else Path(points),
@@ -125,7 +126,10 @@ def not_run(plan: Plan, *, bitsandbytes: bool) -> str | None:
         (plan.lora is not None and plan.lora.quantized, "a base in 4 bits is not built"),
         (plan.lora is not None and plan.lora.sets > 1, "several sets of adapters are not built"),
         (plan.checkpointing == "offload", "offloaded activations are not run"),
-        ("host" in (plan.offload_optimizer, plan.offload_weights), "what lies on the host is not run"),
+        (
+            plan.offload_weights == "host" or plan.offload_optimizer in ("step", "host"),
+            "what lies on the host is not run",
+        ),
         (plan.fused_kernels, "fused kernels (Liger) are not run"),
         (plan.optimizer in ("adafactor", "muon"), f"optimizer {plan.optimizer} is not run"),
         (
@@ -135,22 +139,6 @@ def not_run(plan: Plan, *, bitsandbytes: bool) -> str | None:
     ]
     whys = [why for applies, why in told if applies]
     return "; ".join(dict.fromkeys(whys)) or None
-
-
-def _plan(given: Mapping[str, Any], shape: Any) -> Plan:  # noqa: ANN401 - the shape is passed on
-    known = {field.name for field in fields(Plan)} - {"model"}
-    if unknown := sorted(given.keys() - known):
-        raise _refused(f"its plan has {', '.join(unknown)}, which no plan has")
-    values = dict(given)
-    try:
-        if (lora := values.get("lora")) is not None:
-            targets = lora.get("targets")
-            values["lora"] = Lora(**{**lora, "targets": None if targets is None else tuple(targets)})
-        if (engine := values.get("engine")) is not None:
-            values["engine"] = Engine(**engine)
-        return Plan(model=shape, **values)
-    except (AttributeError, TypeError) as error:
-        raise _refused(f"its plan cannot be read: {error}") from error
 
 
 def _card(given: object) -> Card:

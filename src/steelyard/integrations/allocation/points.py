@@ -1,20 +1,23 @@
 """Where measured peaks are kept: a CSV file, a row for each kind of peak.
 
-Its columns are those of the public measurements that the planner is checked with, so that it can be
-checked with these, too. Allocated and reserved are two rows, as they are two measurements. A file that is
-torn or has other columns is refused rather than mended; a row is appended by one write, and synced.
+Its columns are those of the public measurements that the planner is checked with, and the plan as it was,
+so that it can be checked with these, too (`steelyard.memory.points`). Allocated and reserved are two rows,
+as they are two measurements. A file that is torn or has other columns is refused rather than mended; a row
+is appended by one write, and synced.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from steelyard.errors import RefusedError
+from steelyard.memory.plain import values_of
 from steelyard.memory.plan import Plan
 from steelyard.memory.values import GIB
 
@@ -35,9 +38,10 @@ COLUMNS: Final = (
     "kind",
     "source",
     "note",
+    "plan",
 )
 _TASKS: Final = {"grpo": "rl", "sft": "sft", "inference": "inference"}
-_DTYPES: Final = {"bf16": "bf16 weights", "autocast": "fp32 weights, bf16 autocast"}
+_DTYPES: Final = {"bf16": "bf16 weights", "autocast": "fp32 weights, bf16 autocast", "fp32": "fp32 weights"}
 
 
 def rows_of(
@@ -72,6 +76,7 @@ def rows_of(
         "loss_head": _head(plan) if trains else "",
         "source": source,
         "note": note,
+        "plan": json.dumps(values_of(plan)),
     }
     peaks = {"max_memory_allocated": allocated, "max_memory_reserved": reserved}
     return [{**row, "kind": kind, "peak_gib": f"{size / GIB:.4f}"} for kind, size in peaks.items()]
@@ -90,6 +95,8 @@ def append(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
         It cannot be read or written, ends within a row, or has other columns.
     """
     try:
+        if file.exists() and not file.is_file():
+            raise _refused(file, "it is no file", "name a CSV file, or none yet")  # a pipe would not end
         before = file.read_bytes() if file.exists() else b""
         if before:
             _refuse_foreign(file, before)

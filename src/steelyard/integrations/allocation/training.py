@@ -72,7 +72,7 @@ def built(config: Mapping[str, Any], plan: Plan, *, dtype: Any, attention: str) 
 def prepared(config: Mapping[str, Any], plan: Plan, *, device: Any, attention: str) -> Trainee:  # noqa: ANN401
     """Build what a step needs, on `device`."""
     with torch.device(device):
-        dtype = torch.float32 if plan.precision == "autocast" else torch.bfloat16
+        dtype = torch.float32 if plan.precision in ("autocast", "fp32") else torch.bfloat16
         model = built(config, plan, dtype=dtype, attention=attention)
         rows, length = batch_of(plan)
         ids = torch.zeros(rows, length, dtype=torch.long)
@@ -130,6 +130,8 @@ def _micro_batch(trainee: Trainee, plan: Plan, phase: Phase) -> None:
             outputs = trainee.model(input_ids=ids, use_cache=False, logits_to_keep=keep)
             phase("loss")
             loss = (_naive if plan.head == "naive" else _selective)(outputs.logits, targets)
+            if plan.head == "selective":  # TRL's loop keeps log-probabilities, and no logits
+                del outputs
     phase("backward")
     loss.backward()
 
@@ -163,8 +165,8 @@ def _adapt(model: Any, lora: Lora) -> None:  # noqa: ANN401
 
 
 def _optimizer(plan: Plan, trained: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    if plan.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=1e-6)
+    if plan.optimizer in ("sgd", "sgd_momentum"):
+        return torch.optim.SGD(trained, lr=1e-6, momentum=0.9 if plan.optimizer == "sgd_momentum" else 0.0)
     if plan.optimizer == "adamw":
         kernels = {"fused": plan.step_kernel == "fused", "foreach": plan.step_kernel == "foreach"}
         return torch.optim.AdamW(trained, lr=1e-6, **kernels)

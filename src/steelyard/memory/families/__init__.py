@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import Final
 
 from steelyard.errors import RefusedError
-from steelyard.memory.families.keys import Keys
+from steelyard.memory.families.keys import MOST_LAYERS, Keys
 from steelyard.memory.families.table import FAMILIES, SAME_AS, Family
+from steelyard.memory.settings import shown
 from steelyard.memory.shapes import Layer, ModelShape
 
 __all__ = ["known_families", "read_config"]
@@ -27,9 +28,6 @@ _NEED: Final = (
     "hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, intermediate_size, "
     "vocab_size, tie_word_embeddings"
 )
-
-_MOST_LAYERS: Final = 10_000
-"""Far above any model: a slip of the keyboard is refused rather than gone through layer by layer."""
 
 
 def known_families() -> tuple[str, ...]:
@@ -78,7 +76,7 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelShape:
     text = config.get("text_config")
     if text is not None and not isinstance(text, Mapping):
         raise RefusedError(
-            f"text_config = {text!r} must be the keys of the language model",
+            f"text_config = {shown(text)} must be the keys of the language model",
             where=name,
             remedy="take the model's own config.json (`hf download ORG/NAME config.json`)",
         )
@@ -109,9 +107,11 @@ def _family(config: Mapping[str, object], *, where: str) -> tuple[str, Family]:
     if isinstance(said, str) and SAME_AS.get(said, said) in FAMILIES:
         return said, FAMILIES[SAME_AS.get(said, said)]
     known = known_families()
-    near = difflib.get_close_matches(said, known, n=1) if isinstance(said, str) else []
+    near = difflib.get_close_matches(said[:80], known, n=1) if isinstance(said, str) else []
     like = f"{near[0]!r}" if near else "'llama'"
-    seen = "model_type is absent" if "model_type" not in config else f"model_type = {said!r} is not known"
+    seen = (
+        "model_type is absent" if "model_type" not in config else f"model_type = {shown(said)} is not known"
+    )
     raise RefusedError(
         f"{seen}; known are {', '.join(known)}",
         where=where,
@@ -140,7 +140,7 @@ def _shape(keys: Keys, family: Family, *, left_out: tuple[str, ...]) -> ModelSha
 
 def _layers(keys: Keys, family: Family, *, norm: int) -> tuple[Layer, ...]:
     """Equal layers are one, however they alternate: memory does not see their order."""
-    depth = keys.count("num_hidden_layers", most=_MOST_LAYERS)
+    depth = keys.count("num_hidden_layers", most=MOST_LAYERS)
     norms = family.norms if isinstance(family.norms, int) else family.norms(keys)
     part = family.attention(keys)
     capped = keys.capped("attn_logit_softcapping")
@@ -173,7 +173,8 @@ def _left_out(config: Mapping[str, object], inner: Mapping[str, object]) -> tupl
         )
     quantization = config.get("quantization_config") or inner.get("quantization_config")
     if isinstance(quantization, Mapping):
-        method = quantization.get("quant_method", "method not said")
+        method = quantization.get("quant_method")
+        method = shown(method) if method is not None else "method not said"
         said.append(
             f"the checkpoint is quantized ({method}): its weights are counted as those of the model it was "
             "made of, and its scales are not"

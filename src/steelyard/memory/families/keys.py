@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from steelyard.errors import RefusedError
+from steelyard.memory.settings import MOST, shown
 
 NEEDED: Final = frozenset(
     {
@@ -39,6 +40,9 @@ NEEDED: Final = frozenset(
 
 Bias = bool | str
 """Something that is always or never there, or the key that says so."""
+
+MOST_LAYERS: Final = 1_000
+"""Far above any model: a slip of the keyboard is refused rather than gone through layer by layer."""
 
 _ABSENT: Final = object()
 
@@ -82,7 +86,7 @@ class Keys:
         must = f"a whole number of {least} or more" if most is None else f"a whole number, {least} to {most}"
         if value is _ABSENT:
             raise self._absent(name, must)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least or value > (most or value):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= (most or MOST):
             raise self.refused(name, value, must)
         return value
 
@@ -159,7 +163,11 @@ class Keys:
         _, value = self._found(key)
         if value is None or value is _ABSENT:
             return frozenset()
-        if not isinstance(value, list | tuple) or not all(type(i) is int and i >= 0 for i in value):
+        if (
+            not isinstance(value, list | tuple)
+            or len(value) > MOST_LAYERS
+            or not all(type(i) is int and i >= 0 for i in value)
+        ):
             raise self.refused(key, value, "a list of layers, such as [0, 1]")
         return frozenset(value)
 
@@ -181,10 +189,8 @@ class Keys:
 
     def refused(self, key: str, value: object, must: str) -> RefusedError:
         """What to raise of a value that cannot be."""
-        seen = repr(value)
-        seen = seen if len(seen) <= 80 else seen[:77] + "..."
         return RefusedError(
-            f"{key} = {seen} must be {must}",
+            f"{key} = {shown(value)} must be {must}",
             where=self.where,
             remedy=f"write {key} as in the model's own config.json (`hf download ORG/NAME config.json`)",
         )
