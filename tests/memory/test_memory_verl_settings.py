@@ -307,3 +307,12 @@ def test_a_run_whose_advantage_is_not_said_is_taken_for_grpo_aloud():
 
 def test_an_engine_that_ends_sequences_early_is_told():
     assert "ends a sequence at 600 tokens" in notes({ROLLOUT + "max_model_len": 600})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gradient", "kernel"),
+    [("fsdp", None, "foreach"), ("fsdp2", None, "single"), ("megatron", 4, "fused")],
+)
+def test_what_a_strategy_keeps_of_gradients_and_makes_in_its_step(strategy, gradient, kernel):
+    told = plan({ACTOR + "strategy": strategy})
+    assert (told.gradient_bytes, told.step_kernel) == (gradient, kernel)
