@@ -10,13 +10,24 @@ import csv
 import sys
 from pathlib import Path
 from statistics import fmean, median
+from time import perf_counter
 
 from steelyard.memory import cards
 from steelyard.memory import estimate as reckoning
 from steelyard.memory.catalogue import shape_of
-from steelyard.memory.points import predicted, read_point
+from steelyard.memory.estimate import estimate
+from steelyard.memory.fit import fit
+from steelyard.memory.plan import Plan
+from steelyard.memory.points import LeftOpen, predicted, read_point
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "memory" / "points.csv"
+
+LEFT_OPEN = {
+    "vramcalc": LeftOpen(targets=("q_proj", "k_proj", "v_proj", "o_proj"), momentum=True),
+    "prime-rl": LeftOpen(chunk_vocabulary=8192),
+}
+"""What their code does: vramcalc 0.1.2, bench.py; prime-rl, trainer/models/layers/lm_head.py. prime-rl adapts
+every linear layer."""
 
 
 def main() -> None:
@@ -29,7 +40,7 @@ def main() -> None:
     for path in paths:
         with path.open(newline="", encoding="utf-8") as file:
             for number, row in enumerate(csv.DictReader(file), 2):
-                points.append(read_point(row, shape_of, place=f"{path.name}:{number}"))
+                points.append(read_point(row, shape_of, place=f"{path.name}:{number}", left_open=LEFT_OPEN))
     for kind in ("max_memory_reserved", "max_memory_allocated"):
         chosen = [point for point in points if point.kind == kind]
         if not chosen:
@@ -47,6 +58,19 @@ def main() -> None:
         )
         if kind == "max_memory_reserved":
             sensitivity(chosen, card)
+    speed(card)
+
+
+def speed(card):
+    """What an estimate, and a whole fit, take."""
+    plan = Plan(model=shape_of("Qwen3-8B"))
+    fit(plan, card)  # the catalogue is read once
+    print("\n| | ms |\n|---|---|")
+    for name, run, times in (("an estimate", estimate, 200), ("a fit: levers, limits", fit, 5)):
+        begun = perf_counter()
+        for _ in range(times):
+            run(plan, card)
+        print(f"| {name} | {1e3 * (perf_counter() - begun) / times:.1f} |")
 
 
 def sensitivity(points, card):

@@ -86,6 +86,57 @@ def test_several_cards_are_a_table_and_one_that_fits_is_enough():
     assert steelyard(*words, "--card", "24GB").code == 1
 
 
+CARDS = ("--card", "L40S", "--card", "H100")
+
+
+def test_several_cards_have_a_price_each_in_their_order_or_one_for_all():
+    words = ("fit", "--model", "0.6B", "--engine", "none", *CARDS)
+    each = [one["step"] for one in as_json(*words, "--price", 2, "--price", 3)["fits"]]
+    assert [one["dollars"] for one in each] == pytest.approx(
+        [one["busy_s"] / 3600 * price for one, price in zip(each, (2, 3), strict=True)]
+    )
+    same = [one["step"] for one in as_json(*words, "--price", 2)["fits"]]
+    assert [one["dollars"] for one in same] == pytest.approx([one["busy_s"] / 3600 * 2 for one in same])
+    told = steelyard(*words, "--price", 2, "--price", 3).out
+    cheapest = min(zip(each, ("L40S 48GB", "H100 80GB"), strict=True), key=lambda one: one[0]["dollars"])[1]
+    assert f"The cheapest that fits: {cheapest}, $" in told
+    assert "$ a step" in told
+    assert "3 prices of 2 cards" in refused(*words, *["--price", 1] * 3)
+    assert "2 prices of 1 card\n" in refused(*SMALL, *["--price", 1] * 2)
+    assert "--price: it is more than" in refused(*SMALL, "--price", 1e13)
+
+
+def test_several_cards_are_not_verified_on_the_one_that_is_here():
+    assert "--verify: one machine is measured, and 2 cards" in refused(*SMALL, "--card", "L4", "--verify")
+
+
+def test_words_that_are_no_option_s_are_refused_with_the_option_that_a_setting_needs():
+    said = "actor_rollout_ref.rollout.n=4"
+    assert f"next: say --set {said}\n" in refused(*SMALL, said, "data.x=1")
+    assert "'huh' stands alone" in refused(*SMALL, "huh")
+
+
+def test_a_plan_whose_engine_does_not_start_has_no_step_time():
+    words = ("fit", "--model", "8B", "--card", "24GB", "--engine", "colocate", "--utilization", 0.3)
+    (found,) = as_json(*words, "--price", 3)["fits"]
+    assert (found["held"], found["decode"], found["step"]) == (0, [], None)
+    assert "tokens/s" not in (told := steelyard(*words).out)
+    assert "it does not start" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "colocate"), "by one copy of the engine, of 4 ("),
+        (("--engine", "colocate", "--engine-tensor-parallel", 4), "by one copy of the engine ("),
+        (("--engine", "server"), "by one copy of the engine ("),
+        (("--engine", "none"), "by one copy of the model, of 4 ("),
+    ],
+)
+def test_tokens_per_second_are_said_to_be_of_one_copy(words, said):
+    assert said in steelyard(*SMALL, "--gpus", 4, *words).out
+
+
 def test_no_torch_is_imported():
     code = (
         "import sys; from steelyard.cli.app import app; app(standalone_mode=False); "
@@ -211,6 +262,7 @@ OF_PLAN = {
     "head": (("--head", "naive"), "naive"),
     "head_tokens": (("--head-tokens", "completion"), "completion"),
     "chunk": (("--chunk", 7), 7),
+    "chunk_vocabulary": (("--chunk-vocabulary", 8192), 8192),
     "reference": (("--reference",), True),
     "gpus": (("--gpus", 4), 4),
     "sharding": (("--sharding", "zero3"), "zero3"),
@@ -417,6 +469,56 @@ def test_a_file_that_the_settings_name_is_read_from_beside_them(settings, tmp_pa
     )
     found = as_json(*settings(TRL + "deepspeed: zero.json\n"), "--gpus", 2)
     assert found["plan"]["sharding"] == "zero2"
+
+
+def test_of_two_settings_files_none_is_dropped(settings):
+    assert "--from: 2 files are named" in refused(*settings(TRL), *settings(TRL, "b.yaml")[3:])
+
+
+@pytest.mark.parametrize("key", ["deepspeed", "fsdp_config", "accelerate_config"])
+def test_a_file_that_the_settings_name_and_is_not_there_is_refused_with_where_it_was_looked_for(
+    settings, tmp_path, key
+):
+    err = refused(*settings(TRL + f"{key}: absent.json\n"))
+    assert f"{key} is 'absent.json', and there is no such file" in err
+    assert f"looked for {Path.cwd() / 'absent.json'} and {tmp_path / 'absent.json'}" in err
+    assert ("zero3" in err) is (key == "accelerate_config")
+
+
+def test_a_profile_of_trl_is_no_file(settings):
+    assert as_json(*settings(TRL + "accelerate_config: zero3\n"))["plan"]["sharding"] == "zero3"
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "option"),
+    [
+        (config_of("Qwen/Qwen3-0.6B"), "a model's config.json", "--model"),
+        ({"zero_optimization": {"stage": 3}}, "DeepSpeed's settings", "deepspeed: PATH"),
+        (
+            {"distributed_type": "FSDP", "num_processes": 8},
+            "accelerate's settings",
+            "accelerate_config: PATH",
+        ),
+    ],
+)
+@pytest.mark.parametrize("model", [(), ("--model", "0.6B")])
+def test_a_file_of_another_kind_is_named_with_where_it_goes(settings, told, kind, option, model):
+    err = refused(*settings(json.dumps(dict(told)), "other.json"), *model)
+    assert f"it holds {kind}" in err
+    assert option in err.partition("next: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        (TRL, "vllm_tensor_parallel_size=2"),
+        (VERL.replace("n_gpus_per_node: 8", "n_gpus_per_node: 1"), "trainer.nnodes=1"),
+    ],
+)
+def test_gpus_that_were_forgotten_are_the_next_step(settings, text, change):
+    err = refused(*settings(text), "--set", change)
+    assert "2 does not divide the 1 of the trainer's GPUs" in err
+    assert "--gpus 2 or a multiple" in err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from steelyard.memory.values import GIB, Estimate, Phase, Resident
 MODEL = shape_of("Qwen3-8B")
 H100 = card("H100 80GB")
 SPARK = card("DGX Spark")
+MAC = card("M4 Max 128GB")
 QUIET = Plan(model=MODEL, engine=Engine(utilization=0.5))
 ASLEEP = replace(QUIET, engine=Engine(utilization=0.5, sleep=2))
 
@@ -40,6 +41,8 @@ FIRES = {
     "unified": (replace(QUIET, offload_optimizer="host"), {"card": SPARK}),
     "waves": (replace(QUIET, engine=Engine(sequences=32)), {}),
     "mixture": (replace(QUIET, model=shape_of("Qwen3-30B-A3B")), {}),
+    "no_cuda": (QUIET, {"card": MAC}),
+    "too_long": (replace(QUIET, completion=MODEL.positions), {}),
 }
 SILENT = {
     "expandable_segments": [
@@ -77,6 +80,8 @@ SILENT = {
     "unified": [(QUIET, {"card": SPARK}), (replace(QUIET, offload_optimizer="host"), {"card": H100})],
     "waves": [(QUIET, {}), (replace(QUIET, engine=Engine(mode="none", sequences=8)), {})],
     "mixture": [(QUIET, {})],
+    "no_cuda": [(QUIET, {"card": SPARK}), (QUIET, {"card": card("MI300X")}), (QUIET, {})],
+    "too_long": [(QUIET, {}), (replace(QUIET, prompt=0, completion=MODEL.positions), {})],
 }
 
 
@@ -175,3 +180,13 @@ def test_trl_s_own_settings_fall_into_the_traps_they_are_known_for():
     }
     codes = [lint.code for lint in lints(read(settings, MODEL).plan, card=card("RTX 4090"))]
     assert codes == ["expandable_segments", "one_sequence", "lora_level_2", "paged"]
+
+
+def test_without_cuda_what_needs_it_stops_and_a_plain_plan_is_warned():
+    alone = replace(QUIET, engine=None, checkpointing="recompute", optimizer="adamw", lora=None)
+    (found,) = [lint for lint in lints(alone, card=MAC) if lint.code == "no_cuda"]
+    assert found.severity == "warn"
+    (found,) = [
+        lint for lint in lints(replace(alone, optimizer="adamw_8bit"), card=MAC) if lint.code == "no_cuda"
+    ]
+    assert (found.severity, "bitsandbytes" in found.what) == ("stop", True)

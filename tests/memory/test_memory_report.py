@@ -199,11 +199,51 @@ def test_a_comparison_has_a_row_for_each_card():
     print_comparison(console, [report(), report(verdict="fits", card=larger)])
     text = out.getvalue()
     assert max(map(cell_len, text.splitlines())) <= 80
-    assert re.search(r"H100 80GB +does not fit +97\.7 +88\.0 to 108 +79\.2 +training +none", text)
-    assert re.search(r"B200 180GB +fits +97\.7 +88\.0 to 108 +178 +training +12", text)
+    assert re.search(r"H100 80GB +does not fit +97\.7 +88\.0 to 108 +79\.2 +none", text)
+    assert re.search(r"B200 180GB +fits +97\.7 +88\.0 to 108 +178 +12", text)
+    assert "$" not in text
     assert "B200 180GB: As planned it will not run, or not as it says: expandable_segments." in (
         " ".join(text.split())
     )
+
+
+def running(verdict, name, step_s, dollars, **changes):
+    made = report(verdict=verdict, card=replace(CARD, name=name), **changes)
+    return made._replace(lints=(), step_s=step_s, dollars=dollars)
+
+
+def compared(*reports, width=80):
+    out = io.StringIO()
+    print_comparison(Console(file=out, width=width, highlight=False, emoji=False), list(reports))
+    assert max(map(cell_len, out.getvalue().splitlines())) <= width
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_comparison_names_the_cheapest_card_that_fits_with_its_step_and_dollars(width):
+    cheap = running("does not fit", "L4 24GB", 91.0, 0.01)
+    dear, best = running("fits", "H100 80GB", 20.0, 0.9), running("tight", "L40S 48GB", 45.0, 0.5)
+    text = compared(cheap, dear, best, width=width)
+    assert flat("The cheapest that fits: L40S 48GB, $0.50 a step, which is tight.") in flat(text)
+    if width == 80:
+        assert re.search(r"H100 80GB +fits .* 12 +20\.0 s +\$0\.90", text)
+        assert re.search(r"batch +step +\$ a step", text)
+    stopped = report(verdict="fits")._replace(dollars=0.1)
+    assert words.cheapest([stopped, dear]) == "The cheapest that fits: H100 80GB, $0.90 a step."
+    assert words.cheapest([dear._replace(dollars=None), stopped]).startswith("Of none that fits")
+    assert not words.cheapest([dear._replace(dollars=None)])
+
+
+def test_where_no_card_fits_a_comparison_says_so_and_what_would_do():
+    small, other = running("does not fit", "L4 24GB", 9.0, 0.1), running("does not fit", "A", 9.0, None)
+    text = " ".join(compared(small, other).split())
+    assert "None of them fits and runs as planned." in text
+    assert "L4 24GB: The cheapest that do together: --optimizer adamw_8bit." in text
+
+
+def test_one_prompt_is_no_prompts():
+    plan = replace(report().fit.estimate.plan, prompts=1)
+    assert "1 prompt x 8" in words.ground(plan)
 
 
 def test_hostile_names_are_spelled_out_in_a_terminal():

@@ -307,7 +307,7 @@ def check(
 
 
 app.command()(price)
-app.command()(fit)
+app.command(context_settings={"allow_extra_args": True})(fit)  # which it refuses itself
 
 
 @app.command()

@@ -27,6 +27,7 @@ import typer
 
 from steelyard.cli.fit_options import FitOptions, with_options
 from steelyard.errors import RefusedError
+from steelyard.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +58,12 @@ def fit(given: FitOptions) -> None:
         refuse_page(given.report, _read_or_written(given))
     read, model = _plan(given)
     cards = _cards(given)
-    checked = _verified(read, model, cards[0], given)
-    answers = [answered(read, card, given, checked) for card in cards]
+    prices = _prices(given, len(cards))
+    checked = _verified(read, model, cards, given)
+    answers = [
+        answered(read, card, given, price=price, checked=checked)
+        for card, price in zip(cards, prices, strict=True)
+    ]
     reports = [one.report for one in answers]
     if given.report is not None:
         from steelyard.report.memory_page import write_memory_page
@@ -133,7 +138,19 @@ def _cards(given: FitOptions) -> list[Card]:
     return found
 
 
-def _verified(read: Read, model: Model, card: Card, given: FitOptions) -> dict[str, Any] | None:
+def _prices(given: FitOptions, cards: int) -> list[float | None]:
+    """Dollars per hour of each card."""
+    said = given.price or []
+    if len(said) > 1 and len(said) != cards:
+        raise RefusedError(
+            f"{len(said)} prices of {counted(cards, 'card')}",
+            where="--price",
+            remedy="say one for all, or one for each card, in their order (--card-gib is the last)",
+        )
+    return list(said) if len(said) == cards else [said[0] if said else None] * cards
+
+
+def _verified(read: Read, model: Model, cards: list[Card], given: FitOptions) -> dict[str, Any] | None:
     """What a real allocation says, if one is asked for."""
     if not given.verify:
         if given.points is not None:
@@ -141,9 +158,13 @@ def _verified(read: Read, model: Model, card: Card, given: FitOptions) -> dict[s
                 "nothing is measured without --verify", where="--points", remedy="say --verify, too"
             )
         return None
+    if len(cards) > 1:
+        raise RefusedError(
+            f"one machine is measured, and {len(cards)} cards are named", where="--verify", remedy="name one"
+        )
     from steelyard.cli.fit_verify import verified
 
-    return verified(read.plan, card, model.config, points=given.points)
+    return verified(read.plan, cards[0], model.config, points=given.points)
 
 
 def _print(reports: list[FitReport], given: FitOptions) -> None:

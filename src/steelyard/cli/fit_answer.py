@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from steelyard.cli.fit_options import FitOptions
+from steelyard.report.memory_words import FitReport, runs
 
 if TYPE_CHECKING:
     from steelyard.memory.settings import Read
     from steelyard.memory.values import Card
-    from steelyard.report.memory_words import FitReport
 
 
 class Answer(NamedTuple):
@@ -35,11 +35,17 @@ class Answer(NamedTuple):
         """It fits, if tightly, nothing stops it, and it is the model that was reckoned with."""
         if self.verified is not None and not self.verified["model"]["agrees"]:
             return False
-        stopped = any(one.severity == "stop" for one in self.report.lints)
-        return self.report.fit.verdict != "does not fit" and not stopped
+        return runs(self.report)
 
 
-def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] | None = None) -> Answer:
+def answered(
+    read: Read,
+    card: Card,
+    given: FitOptions,
+    *,
+    price: float | None = None,
+    checked: dict[str, Any] | None = None,
+) -> Answer:
     """All that is to be said of a plan on a card.
 
     Parameters
@@ -50,6 +56,8 @@ def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] 
         Where it is to run.
     given
         The options.
+    price
+        Of the card, in dollars per hour.
     checked
         What a real allocation said.
 
@@ -62,10 +70,9 @@ def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] 
     from steelyard.cli.fit_verify import section
     from steelyard.memory import fit
     from steelyard.memory.lints import lints
-    from steelyard.report.memory_words import FitReport
 
     found = fit.fit(read.plan, card)
-    speed = speed_of(found, given)
+    speed = speed_of(found, given, price)
     return Answer(
         FitReport(
             fit=found,
@@ -73,6 +80,8 @@ def answered(read: Read, card: Card, given: FitOptions, checked: dict[str, Any] 
             speed=speed.sections,
             checked=None if checked is None else section(checked),
             notes=read.notes,
+            step_s=None if speed.step is None else speed.step["step_s"] or speed.step["busy_s"],
+            dollars=None if speed.step is None else speed.step["dollars"],
         ),
         decode=speed.decode,
         step=speed.step,

@@ -12,6 +12,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
 
 import typer
 
+from steelyard.errors import RefusedError
+from steelyard.report.words import one_line
+
 _BATCH, _TRAINER, _ENGINE, _SPEED = "Batch", "Trainer", "Engine that generates", "Step time and price"
 _OUTPUT = "What comes out"
 
@@ -61,8 +64,8 @@ class FitOptions(NamedTuple):
         typer.Option(metavar="TFLOP/S", min=0.0, help="Its dense bf16 operations, for how fast it trains."),
     ] = None
     gpus: Annotated[int | None, typer.Option(metavar="N", min=1, help="GPUs of the trainer.")] = None
-    file: Annotated[
-        Path | None,
+    files: Annotated[
+        list[Path] | None,
         typer.Option(
             "--from",
             metavar="FILE",
@@ -127,6 +130,9 @@ class FitOptions(NamedTuple):
         str | None, _word(_TRAINER, "all|completion", "Of which tokens the head makes logits.")
     ] = None
     chunk: Annotated[int | None, _count(_TRAINER, "Tokens of a chunk of the head.")] = None
+    chunk_vocabulary: Annotated[
+        int | None, _count(_TRAINER, "Entries of the vocabulary that it takes at a time; all, if not said.")
+    ] = None
     kernels: Annotated[str | None, _word(_TRAINER, "plain|fused", "Of norms and gates; fused: Liger.")] = None
     reference: Annotated[
         bool, _switch(_TRAINER, "reference", "A reference model (beta above 0, no LoRA).")
@@ -197,8 +203,14 @@ class FitOptions(NamedTuple):
         ),
     ] = None
     price: Annotated[
-        float | None,
-        typer.Option(metavar="$/H", min=0.0, help="One GPU, dollars per hour.", rich_help_panel=_SPEED),
+        list[float] | None,
+        typer.Option(
+            "--price",
+            metavar="$/H",
+            min=0.0,
+            help="One GPU, dollars per hour. Repeated: of each card, in their order.",
+            rich_help_panel=_SPEED,
+        ),
     ] = None
 
     report: Annotated[
@@ -229,6 +241,24 @@ class FitOptions(NamedTuple):
         bool, typer.Option("--models", help="List the models known by name.", rich_help_panel=_OUTPUT)
     ] = False
 
+    @property
+    def file(self) -> Path | None:
+        """The settings file.
+
+        Raises
+        ------
+        RefusedError
+            There are several.
+        """
+        files = self.files or []
+        if len(files) > 1:
+            raise RefusedError(
+                f"{len(files)} files are named, and a plan is of one run",
+                where="--from",
+                remedy="name one; --set changes settings of it",
+            )
+        return files[0] if files else None
+
 
 def with_options(run: Callable[[FitOptions], None]) -> Callable[..., None]:
     """Make a command of a function: its options are those of `FitOptions`.
@@ -239,14 +269,16 @@ def with_options(run: Callable[[FitOptions], None]) -> Callable[..., None]:
         The command; its docstring is the help.
     """
 
-    def command(**given: Any) -> None:  # noqa: ANN401 - typer has checked them
+    def command(ctx: typer.Context, **given: Any) -> None:  # noqa: ANN401 - typer has checked them
+        _refuse_stray(ctx.args)
         run(FitOptions(**given))
 
     kinds = get_type_hints(FitOptions, include_extras=True)
     command.__name__, command.__doc__ = run.__name__, run.__doc__
-    command.__annotations__ = kinds
+    command.__annotations__ = {"ctx": typer.Context, **kinds}
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
+        [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+        + [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
@@ -257,3 +289,14 @@ def with_options(run: Callable[[FitOptions], None]) -> Callable[..., None]:
         ]
     )
     return command
+
+
+def _refuse_stray(words: list[str]) -> None:
+    """Refuse words that are no option's, such as settings pasted from verl's command line."""
+    for word in words:
+        told = one_line(word, 80)
+        raise RefusedError(
+            f"{told!r} stands alone, and is no option",
+            where="steelyard fit",
+            remedy=f"say --set {told}" if "=" in word else "name a model by --model, a file by --from",
+        )

@@ -32,6 +32,7 @@ _SAME: Final = (
     "head",
     "head_tokens",
     "chunk",
+    "chunk_vocabulary",
     "reference",
     "gpus",
     "sharding",
@@ -110,7 +111,8 @@ def refuse_endless(given: FitOptions) -> None:
     from steelyard.memory.settings import MOST
 
     for name, value in given._asdict().items():
-        if isinstance(value, int | float) and value > MOST:
+        several = value if isinstance(value, list) else [value]
+        if any(isinstance(one, int | float) and one > MOST for one in several):
             raise RefusedError(
                 f"it is more than {MOST:,}", where=_option(name), remedy="give what the run has"
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steelyard.errors import RefusedError
+from steelyard.memory.settings import shown
 from steelyard.report.words import one_line
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def read_settings(given: FitOptions) -> tuple[Read, Model]:
 
     changes = given.changes or []
     found = {} if given.file is None else _document(given.file)
+    if given.file is not None:
+        _refuse_another_kind(found, given.file)
     verl = any(_is_verl(name) for name in (*found, *(change.lstrip("+") for change in changes)))
     if given.file is None and not verl:
         raise RefusedError(
@@ -82,8 +85,7 @@ def _read_trl(found: dict[str, Any], changes: list[str], model: ModelShape, give
     for key in _NAMED:
         value = found.get(key)
         if given.file is not None and isinstance(value, str):
-            named = _beside(given.file, value)
-            found[key] = value if named is None else _document(named)
+            found[key] = _named(given.file, key, value)
     return trl_settings.read(found, model, gpus=given.gpus, prompt=given.prompt)
 
 
@@ -134,11 +136,49 @@ def _change(found: dict[str, Any], change: str) -> None:
     into[keys[-1]] = yaml_of(said, where=f"--set {one_line(change, 80)}", remedy="put it into quotes")
 
 
-def _beside(path: Path, named: str) -> Path | None:
-    """A file that a settings file names: from where the command runs, or from beside it."""
-    from steelyard.cli.fit_files import kind_of
+def _named(path: Path, key: str, named: str) -> dict[str, Any] | str:
+    """What a file holds that a settings file names: from where the command runs, or from beside it.
 
-    return next((one for one in (Path(named), path.parent / named) if kind_of(one) == "file"), None)
+    TRL has profiles of accelerate's under names of its own, which are no files.
+    """
+    from steelyard.cli.fit_files import kind_of
+    from steelyard.memory.trl_launch import SHIPPED
+
+    places = dict.fromkeys((Path(named), path.parent / named))
+    found = next((one for one in places if kind_of(one) == "file"), None)
+    if found is not None:
+        return _document(found)
+    shipped = SHIPPED if key == "accelerate_config" else ()
+    if named in shipped:
+        return named
+    looked = " and ".join(one_line(str(one.absolute()), 160) for one in places)
+    or_one = f", or one of {', '.join(shipped)}" if shipped else ""
+    raise RefusedError(
+        f"{key} is {shown(named)}, and there is no such file: looked for {looked}",
+        where=f"--from {path}",
+        remedy=f"name one that is there, as in --set {key}=PATH{or_one}",
+    )
+
+
+def _refuse_another_kind(found: dict[str, Any], path: Path) -> None:
+    """Refuse files that belong to a run, and are not its settings, with the place where they go."""
+    for names, what, remedy in (
+        (
+            ("model_type", "architectures"),
+            "a model's config.json",
+            "give it as --model, and the run's settings as --from",
+        ),
+        (("zero_optimization",), "DeepSpeed's settings", "name it in the run's file, as deepspeed: PATH"),
+        (
+            ("distributed_type", "compute_environment"),
+            "accelerate's settings",
+            "name it in the run's file, as accelerate_config: PATH",
+        ),
+    ):
+        if seen := next((name for name in names if name in found), None):
+            raise RefusedError(
+                f"it holds {what} (it has {seen}), not those of a run", where=f"--from {path}", remedy=remedy
+            )
 
 
 def _document(path: Path) -> dict[str, Any]:

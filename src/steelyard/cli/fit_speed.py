@@ -29,8 +29,9 @@ class Speed(NamedTuple):
     decode
         Points of the decode roofline: `sequences`, `context`, and the fields of `memory.roofline.Decode`.
     step
-        Seconds of a step: `generation_s`, `training_s`, `low`, `high` of both; `wait_s`, `step_s`, `idle`
-        and `dollars`, where what they need was said.
+        Seconds of a step: `generation_s`, `training_s`, `busy_s` and `low`, `high` of both; `wait_s`,
+        `step_s`, `idle` and `dollars`, where what they need was said. None if not known, or if the engine
+        does not start.
     """
 
     sections: tuple[Section, ...]
@@ -38,7 +39,7 @@ class Speed(NamedTuple):
     step: dict[str, Any] | None
 
 
-def speed_of(fit: Fit, given: FitOptions) -> Speed:
+def speed_of(fit: Fit, given: FitOptions, hourly: float | None = None) -> Speed:
     """How fast a plan runs on a card.
 
     Parameters
@@ -46,7 +47,9 @@ def speed_of(fit: Fit, given: FitOptions) -> Speed:
     fit
         What is to run, on what.
     given
-        The options: what is known of rewards and money.
+        The options: what is known of rewards.
+    hourly
+        Of one GPU, in dollars.
 
     Raises
     ------
@@ -54,17 +57,19 @@ def speed_of(fit: Fit, given: FitOptions) -> Speed:
         Some of a reward's numbers are said, and others lacking.
     """
     plan, card = fit.estimate.plan, fit.card
-    held = None if fit.held is None else max(1, fit.held)  # if none, a lint says what comes of it
-    points = _decoded(plan, card, held)
+    if fit.held == 0:
+        said = Row("it does not start", "", "", "the engine's cache holds no sequence of full length")
+        return Speed((Section("step", "A step", [said]),), [], None)
+    points = _decoded(plan, card, fit.held)
     sections = [_decode_section(points, fit)] if points else []
     if plan.task == "inference":
         return Speed(tuple(sections), points, None)
-    timed = _step(plan, card, held)
+    timed = _step(plan, card, fit.held)
     if isinstance(timed, str):
         sections.append(Section("step", "A step", [Row("not known", "", "", timed)]))
         return Speed(tuple(sections), points, None)
-    price = _priced(plan, timed, given)
-    dollars = _dollars(plan, timed, price, given)
+    price = _priced(plan, timed, given, hourly)
+    dollars = _dollars(plan, timed, price, hourly)
     sections.append(_step_section(timed, price, dollars))
     return Speed(tuple(sections), points, _step_values(timed, price, dollars))
 
@@ -81,8 +86,7 @@ def _decoded(plan: Plan, card: Card, held: int | None) -> list[dict[str, Any]]:
     engine = plan.engine or Engine(mode="none")
     own = engine.mode == "none"
     each = plan.tensor_parallel if own else engine.tensor_parallel
-    copies = 1 if engine.mode == "server" else max(1, plan.gpus // each)
-    batch = -(-plan.completions // copies)
+    batch = -(-plan.completions // _copies(plan))
     if not own:
         batch = min(batch, engine.sequences, held or batch)
     points = dict.fromkeys([(batch, plan.prompt), (batch, plan.tokens), (1, plan.tokens)])
@@ -103,6 +107,15 @@ def _decoded(plan: Plan, card: Card, held: int | None) -> list[dict[str, Any]]:
     ]
 
 
+def _copies(plan: Plan) -> int:
+    """How many models generate beside each other; of a server, which is described by its own GPUs, one."""
+    engine = plan.engine
+    if engine is not None and engine.mode == "server":
+        return 1
+    each = plan.tensor_parallel if engine is None or engine.mode == "none" else engine.tensor_parallel
+    return max(1, plan.gpus // each)
+
+
 def _decode_section(points: list[dict[str, Any]], fit: Fit) -> Section:
     rows = [
         Row(
@@ -117,7 +130,10 @@ def _decode_section(points: list[dict[str, Any]], fit: Fit) -> Section:
         told = f"of {number(fit.estimate.plan.tokens)} tokens at once, on one copy"
         rows.append(Row("the engine's cache holds", counted(fit.held, "sequence"), "", told))
     rate = number(fit.card.sustained / 1e9)
-    return Section("decode", f"Decoding, at most ({rate} GB/s sustained of {fit.card.name})", rows)
+    plan, copies = fit.estimate.plan, _copies(fit.estimate.plan)
+    what = "engine" if plan.engine is not None and plan.engine.mode != "none" else "model"
+    by = f"one copy of the {what}" + (f", of {number(copies)}" if copies > 1 else "")
+    return Section("decode", f"Decoding, at most, by {by} ({rate} GB/s sustained of {fit.card.name})", rows)
 
 
 def _step(plan: Plan, card: Card, held: int | None) -> StepTime | str:
@@ -130,7 +146,7 @@ def _step(plan: Plan, card: Card, held: int | None) -> StepTime | str:
         return f"{error.reason}; {error.remedy}"
 
 
-def _priced(plan: Plan, timed: StepTime, given: FitOptions) -> Price:
+def _priced(plan: Plan, timed: StepTime, given: FitOptions, hourly: float | None) -> Price:
     from steelyard.planned import planned_price
 
     try:
@@ -141,7 +157,7 @@ def _priced(plan: Plan, timed: StepTime, given: FitOptions) -> Price:
             median_s=given.reward_median,
             timeout_s=given.reward_timeout,
             rate=given.reward_rate,
-            prices=_prices(plan, given),
+            prices=_prices(plan, hourly),
         )
     except RefusedError as error:
         needs = ", ".join(_OPTIONS.values())
@@ -154,18 +170,18 @@ def _paid(plan: Plan) -> int:
     return plan.gpus + (engine.tensor_parallel if engine is not None and engine.mode == "server" else 0)
 
 
-def _prices(plan: Plan, given: FitOptions) -> Prices | None:
+def _prices(plan: Plan, hourly: float | None) -> Prices | None:
     from steelyard.pricing.money import Prices
 
-    return None if given.price is None else Prices(given.price, _paid(plan), 0.0, 0)
+    return None if hourly is None else Prices(hourly, _paid(plan), 0.0, 0)
 
 
-def _dollars(plan: Plan, timed: StepTime, price: Price, given: FitOptions) -> float | None:
+def _dollars(plan: Plan, timed: StepTime, price: Price, hourly: float | None) -> float | None:
     """Of a step: its whole time on all GPUs."""
-    if given.price is None:
+    if hourly is None:
         return None
     taken = timed.busy_s if price.step is None else price.step.value
-    return taken / 3600 * given.price * _paid(plan)
+    return taken / 3600 * hourly * _paid(plan)
 
 
 def _step_section(timed: StepTime, price: Price, dollars: float | None) -> Section:
@@ -194,6 +210,7 @@ def _step_values(timed: StepTime, price: Price, dollars: float | None) -> dict[s
     return {
         "generation_s": timed.generation_s,
         "training_s": timed.training_s,
+        "busy_s": timed.busy_s,
         "low": timed.low,
         "high": timed.high,
         "wait_s": None if price.wait is None else price.wait.value,

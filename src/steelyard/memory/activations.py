@@ -20,21 +20,16 @@ a base in bf16, in fp32. Fused kernels (Liger) keep a norm's input as it comes a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from steelyard.memory.plan import Plan
-from steelyard.memory.shapes import Layer, Linear
+from steelyard.memory.shapes import Layer, Linear, Reads
 from steelyard.memory.states import adapted
 from steelyard.memory.values import Resident
 
 COUNTED = "counted by operator: docs/memory.md, Activations; `steelyard fit --verify` counts the real model"
 CHECKPOINTING = "Chen et al. 2016, arXiv:1604.06174: the input of each layer; one layer at a time anew"
-
-_MLP = frozenset({"gate_proj", "up_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h", "w1", "w3", "gate"})
-_LAST = frozenset({"down_proj", "fc2", "dense_4h_to_h", "w2"})
-_OUT = frozenset({"o_proj", "out_proj", "dense", "wo"})
-"""Names of matrices by what they read: the second norm, the MLP's product, the attention's output. The rest
-reads the first norm, or, where it is narrower, a latent vector of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,29 +120,19 @@ def _reads(plan: Plan, layer: Layer) -> tuple[float, float]:
     if plan.lora is not None:
         names = {linear.name for _, linear in adapted(plan.model, plan.lora)}
         chosen = [linear for linear in chosen if linear.name in names]
-    own = [linear for linear in chosen if _reads_alone(plan, linear)]
-    if plan.attention == "flash" and not _apart(plan):
-        own = [
-            linear for linear in own if linear.name not in _OUT
-        ]  # that is the kernel's output, kept already
-    each = 4 if _apart(plan) else _each(plan)
-    late = sum(_split(plan, linear) for linear in own if linear.name in _OUT | _LAST) * each
-    early = sum(_split(plan, linear) for linear in own if linear.name not in _OUT | _LAST) * each
-    second = [linear for linear in chosen if linear.name in _MLP and layer.norms > 1]
-    first = [linear for linear in chosen if linear not in second and not _reads_alone(plan, linear)]
-    hidden = plan.model.hidden
-    return early + hidden * _normed(plan, len(first)), late + hidden * _normed(plan, len(second))
+    size = 4 if _apart(plan) else _each(plan)
+    kernel = plan.attention == "flash" and not _apart(plan)  # its output is kept already
 
+    def alone(*reads: Reads) -> float:
+        return size * sum(linear.inputs for linear in chosen if linear.reads in reads)
 
-def _reads_alone(plan: Plan, linear: Linear) -> bool:
-    """What it reads is not the output of a layer's norm."""
-    return linear.name in _OUT or linear.name in _LAST or linear.inputs != plan.model.hidden
-
-
-def _split(plan: Plan, linear: Linear) -> float:
-    """Width of a matrix's input, of which each of the GPUs that share the matrix has its part."""
-    inner = linear.name in _OUT or linear.name in _LAST
-    return linear.inputs / (plan.tensor_parallel if inner else 1)
+    first = [linear for linear in chosen if linear.reads == "attention norm"]
+    second = [linear for linear in chosen if linear.reads == "mlp norm"]
+    if layer.norms == 1:  # attention and MLP side by side read the same
+        first, second = [*first, *second], []
+    hidden, split = plan.model.hidden, plan.tensor_parallel
+    late = (alone("activation") + (0 if kernel else alone("attention"))) / split
+    return alone("own") + hidden * _normed(plan, len(first)), late + hidden * _normed(plan, len(second))
 
 
 def _normed(plan: Plan, readers: int) -> int:
@@ -206,7 +191,11 @@ def _width(plan: Plan, layer: Layer) -> float:
 def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
     """What the MLP keeps, its last matrix's input apart, and what its backward makes above the layer's."""
     mlp, wide = layer.mlp, _width(plan, layer)
-    product = wide if plan.lora is None or _adapts(plan, _LAST) else 0.0
+    product = (
+        wide
+        if plan.lora is None or _adapts(plan, (one for one in layer.linears if one.reads == "activation"))
+        else 0.0
+    )
     if not mlp.gated:
         return mlp.steps * wide, (3 if mlp.steps > 1 else 2) * wide - product
     kept = (2 if plan.fused_kernels else 3) * wide
@@ -215,15 +204,17 @@ def _mlp(plan: Plan, layer: Layer) -> tuple[float, float]:
         kept += 2 * _each(plan) * mlp.active * plan.model.hidden + wide
     # The product has gone when its gradient becomes those of both factors; a fused kernel writes over them.
     turn = (2 if plan.fused_kernels else 3) * wide - product
-    both = [linear for linear in layer.linears if linear.outputs == 2 * mlp.width and linear.name in _MLP]
-    if both and _apart(plan) and _adapts(plan, frozenset({both[0].name})):
+    both = [
+        linear for linear in layer.linears if linear.outputs == 2 * mlp.width and linear.reads == "mlp norm"
+    ]
+    if both and _apart(plan) and _adapts(plan, both):
         # Gate and up at once, made anew: the base's, the adapter's in fp32, and that scaled, while what is
         # kept in the end is not there yet.
         turn = max(turn, 2 * wide + 2 * 4 * wide - kept - (2 * product))
     return kept, turn
 
 
-def _adapts(plan: Plan, names: frozenset[str]) -> bool:
+def _adapts(plan: Plan, matrices: Iterable[Linear]) -> bool:
     """Some of these matrices have adapters."""
     targets = plan.lora.targets if plan.lora else None
-    return targets is None or not names.isdisjoint(targets)
+    return targets is None or any(linear.name in targets for linear in matrices)

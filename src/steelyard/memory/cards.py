@@ -189,6 +189,7 @@ def _card(row: _Row) -> Card:
         sustained=measured,
         flops=None if row.tflops is None else row.tflops * 1e12,
         unified=row.unified,
+        cuda=row not in _APPLE,
         source=f"{row.known}; {row.paper}",
     )
 

@@ -59,7 +59,7 @@ def estimate(plan: Plan, card: Card) -> Estimate:
         phases.append(training(plan, card))
         if plan.task == "grpo" and plan.engine is not None and plan.engine.mode != "none":
             phases.append(_phase("sync", "weights on their way", engine.sync(plan, card)))
-    below, above, confidence, why = doubt(plan)
+    below, above, confidence, why = doubt(plan, card)
     return Estimate(plan=plan, phases=tuple(phases), below=below, above=above, confidence=confidence, why=why)
 
 
@@ -131,19 +131,26 @@ def at_home(plan: Plan, card: Card) -> Plan:
     )
 
 
-def doubt(plan: Plan) -> tuple[float, float, Confidence, str]:
+def doubt(plan: Plan, card: Card) -> tuple[float, float, Confidence, str]:
     """The band around an estimate, downwards and upwards, how far to trust it, and why."""
     if plan.model.routed:
         # 1 / (1 - 0.38): what closed forms missed, they missed from below.
         return 0.05, 0.6, "low", "a mixture of experts: closed forms are known to miss 11 to 38 % of those"
     odd = [layer for layer in plan.model.layers if layer.norm == "layer" or not layer.mlp.gated]
     reasons = []
+    if not card.cuda:
+        reasons.append("nothing was measured without CUDA")
     if odd:
         reasons.append(f"{plan.model.family} is built in another way than the models that were measured")
     if plan.lora is not None and plan.lora.quantized:
         reasons.append("no public measurement of 4-bit weights is among those checked")
     if plan.gpus > 1:
         reasons.append("the measurements are of one GPU")
+    away = {plan.offload_optimizer, plan.offload_weights, plan.offload_reference} - {"none"}
+    if plan.precision in ("master", "fp32") or plan.optimizer != "adamw" or plan.fused_kernels or away:
+        reasons.append("measured were bf16, autocast and FSDP, AdamW, plain kernels, and all on the GPU")
+    if plan.task != "inference" and plan.head in ("selective", "fused"):
+        reasons.append(f"no measurement is of a {plan.head} head")
     if plan.task == "grpo" and plan.engine is not None and plan.engine.mode == "colocate":
         reasons.append("what an engine leaves behind differs by its version: 1 to 3 GiB")
     if reasons:
@@ -198,11 +205,15 @@ def _mask(plan: Plan) -> list[Resident]:
 def _reduced(plan: Plan) -> float:
     """Bytes of the ends' gradient in fp32, on its way to its shards.
 
-    More in one piece than anything that a pass has freed, so that it gets a segment of its own, which stays.
+    It is wanted in one piece. Beyond what a pass has freed in one, which is whole logits in fp32 or nothing
+    near, it gets a segment of its own, which stays.
     """
-    if plan.precision != "sharded" or plan.lora is not None:
+    if plan.precision != "sharded" or plan.lora is not None or plan.task == "inference":
         return 0.0
-    return 4.0 * plan.model.embedding * (1 if plan.model.tied else 2) / plan.tensor_parallel
+    shape = plan.model
+    size = 4.0 * shape.embedding * (1 if shape.tied else 2) / plan.tensor_parallel
+    freed = 4.0 * plan.logit_tokens * shape.vocabulary / plan.tensor_parallel if plan.head == "naive" else 0.0
+    return max(0.0, size - freed)
 
 
 def _through(plan: Plan) -> list[Resident]:

@@ -8,7 +8,7 @@ Bytes of one logit (a token times an entry of the vocabulary) that live at once:
 | naive, sharded | 10 | 16: the model hands fp32 logits out, and they stay |
 | naive, fp32 | 8: nothing is cast | 16 |
 | selective | 4.25 | 4.25: bf16 logits and their gradient, a row at a time in fp32 |
-| chunked | of a tile of `chunk` tokens x 8,192 entries: 18, bf16 and four fp32 | the same |
+| chunked | of `chunk` tokens x `chunk_vocabulary` entries: 18, bf16 and four fp32 | the same |
 | fused | of a tile of 4,096 tokens x 32,768 entries: 2 | the same |
 
 What is naive is what `torch.nn.functional.cross_entropy(logits.float(), labels)` keeps, as transformers'
@@ -27,10 +27,9 @@ CROSS_ENTROPY = "transformers, loss/loss_utils.py, and torch's log_softmax and n
 BOUNDARY = "torch FSDP2, MixedPrecisionPolicy.output_dtype; accelerate, convert_outputs_to_fp32"
 SUM = "torch, csrc/autograd/input_buffer.cpp: gradients of one tensor are summed up before they are kept"
 SELECTIVE = "TRL, selective_log_softmax; flash-attn's cross entropy, written over its logits (verl)"
-CHUNKED = "prime-rl, layers/lm_head.py: tokens in chunks, the vocabulary by 8,192, sums online"
+CHUNKED = "prime-rl, layers/lm_head.py; verl, _fused_linear_for_ppo_fwd: logits, and fp32 steps of a softmax"
 FUSED = "TRL 1.16, kernels/chunked_logprob.py: tiles of 4,096 x 32,768, gradients in fp32"
 
-VOCABULARY_TILE = 8192
 FUSED_TILE = (4096, 32768)
 
 
@@ -48,13 +47,17 @@ class Head:
     hole: float
 
 
+TWO_COPIES = 8.0
+"""Bytes of a logit in fp32 and of its log-softmax: what a naive head adds to the logits that it is given."""
+
+
 def two_copies(batch: int, tokens: int, vocabulary: int) -> float:
     """Bytes of logits in fp32 and of their log-softmax.
 
     >>> round(two_copies(4, 640, 151_936) / 2**30, 2)
     2.9
     """
-    return batch * tokens * vocabulary * 8.0
+    return batch * tokens * vocabulary * TWO_COPIES
 
 
 def head(plan: Plan) -> Head:
@@ -136,7 +139,9 @@ def _tiled(plan: Plan, tokens: int, vocabulary: int) -> Head:
     """A head that never holds all logits, but the gradient of its weights."""
     hidden = plan.model.hidden
     fused = plan.head == "fused"
-    rows, columns, size = (*FUSED_TILE, 2.0) if fused else (plan.chunk, VOCABULARY_TILE, 18.0)
+    rows, columns, size = (
+        (*FUSED_TILE, 2.0) if fused else (plan.chunk, plan.chunk_vocabulary or vocabulary, 18.0)
+    )
     source = FUSED if fused else CHUNKED
     tile = _logits(min(tokens, rows), min(vocabulary, columns), size, "of one tile", source)
     weight, value = _width(plan), int(_value(plan))

@@ -236,8 +236,10 @@ def whole_prompts(plan: Plan) -> int:
     --------
     >>> from steelyard.memory.catalogue import shape_of
     >>> plan = Plan(model=shape_of("Qwen3-0.6B"), prompts=8, generations=8, micro_batch=8)
-    >>> whole_prompts(plan), whole_prompts(replace(plan, gpus=16)), whole_prompts(replace(plan,
-    micro_batch=6)) (8, 16, 9)
+    >>> whole_prompts(plan), whole_prompts(replace(plan, gpus=16))
+    (8, 16)
+    >>> whole_prompts(replace(plan, micro_batch=6))
+    9
     """
     if plan.micro_tokens is not None:
         return plan.prompts

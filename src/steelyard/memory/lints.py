@@ -8,21 +8,15 @@ without one. Whether a plan fits is not asked here: `fit` says that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from steelyard.memory.engine import needs, room, working
+from steelyard.memory.head import head
 from steelyard.memory.plan import Engine, Plan
 from steelyard.memory.values import GIB, Card, Estimate
 
 Severity = Literal["stop", "warn"]
-
-NAIVE: Final = 14.0
-"""Bytes of a logit in forward and backward of a naive log_softmax: bf16 logits, fp32 log-softmax and two fp32
-gradients (`head`)."""
-
-SELECTIVE: Final = 4.25
-"""Bytes of a logit where only the chosen tokens' are cast (`head`)."""
 
 WORTH: Final = GIB
 """Logits that cost less than this beyond the selective head are not worth a warning: it is about what a
@@ -146,8 +140,9 @@ def _one_sequence(asked: _Asked) -> Lint | None:
     raised = f"raise the utilization above {least:.2f}, " if least < 1 else ""
     return Lint(
         "one_sequence",
-        f"{engine.share:g} of {card.name} is {_gib(engine.share * card.bytes)}; weights take {_gib(weights)}, "
-        f"a forward pass {_gib(work)}, the cache of one sequence of {context:,} tokens {_gib(cache)}",
+        f"{engine.share:g} of {card.name} is {_gib(engine.share * card.bytes)}; weights take "
+        f"{_gib(weights)}, a forward pass {_gib(work)}, the cache of one sequence of {context:,} tokens "
+        f"{_gib(cache)}",
         "vLLM starts only with room for its weights and one sequence of max_model_len (vllm/v1/core/"
         "kv_cache_utils.py, check_enough_kv_cache_memory)",
         f"{raised}lower max_model_len, or share the engine among more GPUs",
@@ -227,14 +222,15 @@ def _naive_head(asked: _Asked) -> Lint | None:
     if plan.head != "naive" or plan.task == "inference":
         return None
     logits = plan.logit_tokens * -(-plan.model.vocabulary // plan.tensor_parallel)
-    if (NAIVE - SELECTIVE) * logits < WORTH:
+    naive, less = (head(replace(plan, head=one)).backward[0].bytes for one in ("naive", "selective"))
+    if naive - less < WORTH:
         return None
     return Lint(
         "naive_head",
         f"log_softmax over whole logits: {plan.logit_tokens:,} tokens x {plan.model.vocabulary:,} entries "
-        f"of the vocabulary take {_gib(NAIVE * logits)}",
-        f"{NAIVE:g} bytes a logit in forward and backward; choosing before casting takes {SELECTIVE:g}, "
-        f"which is {_gib(SELECTIVE * logits)}, and a fused head next to nothing",
+        f"of the vocabulary take {_gib(naive)}",
+        f"{naive / logits:g} bytes a logit in the backward pass; choosing before casting takes "
+        f"{less / logits:g}, which is {_gib(less)}, and a fused head next to nothing",
         "use a fused or chunked head (TRL 1.16 has no other; verl: use_fused_kernels), or smaller batches",
         "warn",
     )
@@ -352,6 +348,44 @@ def _mixture(asked: _Asked) -> Lint | None:
     )
 
 
+def _no_cuda(asked: _Asked) -> Lint | None:
+    card, plan = asked.card, asked.plan
+    if card is None or card.cuda:
+        return None
+    wanted = [
+        what
+        for what, wants in (
+            ("vLLM", asked.colocated is not None),
+            ("bitsandbytes", "8bit" in plan.optimizer or bool(plan.lora and plan.lora.quantized)),
+            ("Liger", plan.fused_kernels),
+            ("flash-attn", plan.attention == "flash"),
+            ("several GPUs", plan.gpus > 1),
+        )
+        if wants
+    ]
+    return Lint(
+        "no_cuda",
+        f"{card.name} has no CUDA{', and the plan wants ' + ', '.join(wanted) if wanted else ''}",
+        "trainers and engines reckoned with here are written for CUDA; nothing was measured without",
+        "let the trainer's model generate (`--engine none`), or take another trainer (MLX)",
+        "stop" if wanted else "warn",
+    )
+
+
+def _too_long(asked: _Asked) -> Lint | None:
+    plan = asked.plan
+    most = plan.model.positions
+    if most is None or plan.tokens <= most:
+        return None
+    return Lint(
+        "too_long",
+        f"{plan.tokens:,} tokens, and {plan.model.name} was made for {most:,}",
+        "vLLM refuses a max_model_len beyond max_position_embeddings, unless rope scaling is set",
+        f"keep prompt and completion within {most:,}, or take a config.json with rope scaling",
+        "warn",
+    )
+
+
 _CHECKS: Final[tuple[Callable[[_Asked], Lint | None], ...]] = (
     _expandable_segments,
     _one_sequence,
@@ -366,6 +400,8 @@ _CHECKS: Final[tuple[Callable[[_Asked], Lint | None], ...]] = (
     _unified,
     _waves,
     _mixture,
+    _no_cuda,
+    _too_long,
 )
 
 CODES: Final = tuple(check.__name__.removeprefix("_") for check in _CHECKS)

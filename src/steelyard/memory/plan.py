@@ -51,6 +51,7 @@ _LEAST = {
     "generations": 1,
     "prompts": 1,
     "chunk": 1,
+    "chunk_vocabulary": 1,
     "gradient_bytes": 1,
     "gpus": 1,
     "tensor_parallel": 1,
@@ -218,8 +219,8 @@ class Plan:
     head
         How log-probabilities are made of hidden states: `naive` keeps whole logits in fp32; `selective`
         gathers before it casts; `chunked` and `fused` never hold all.
-    chunk
-        Tokens of one chunk of a chunked head.
+    chunk, chunk_vocabulary
+        Tokens of one chunk of a chunked head, and how many entries of the vocabulary it takes; None: all.
     head_tokens
         Which tokens get logits: those of the completion, or all.
     rescored
@@ -258,6 +259,7 @@ class Plan:
     fused_kernels: bool = False
     head: Head = "fused"
     chunk: int = 256
+    chunk_vocabulary: int | None = None
     head_tokens: HeadTokens = "completion"
     rescored: bool | None = None
     reference: bool = False

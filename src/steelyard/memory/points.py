@@ -1,11 +1,13 @@
 """Measured peaks as plans: rows of `points.csv`, and of what `steelyard fit --verify` writes.
 
-A row says what was run in words. Here they become a plan; what a row leaves open is what its source does
-when it is told nothing, written out in `SOURCES`. No number is taken from a measurement.
+A row says what was run in words, which become a plan; one that `steelyard fit --verify` wrote has the plan.
+What words leave open is for the caller to say (`LeftOpen`): what the harness does that made the rows. No
+number is taken from a measurement.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from typing import cast, get_args
 
 from steelyard.errors import RefusedError
 from steelyard.memory.estimate import estimate
+from steelyard.memory.plain import plan_of
 from steelyard.memory.plan import (
     AttentionKernel,
     Checkpointing,
@@ -28,14 +31,27 @@ from steelyard.memory.plan import (
 from steelyard.memory.shapes import ModelShape
 from steelyard.memory.values import GIB, Card
 
-ATTENTION_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
-SOURCES: Mapping[str, tuple[str, ...] | None] = {"vramcalc": ATTENTION_TARGETS}
-"""Matrices with adapters where a row does not say: vramcalc's harness (bench.py) names the four of attention;
-prime-rl and others adapt every linear layer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOpen:
+    """What rows of a source do not say.
 
-MOMENTUM = ("vramcalc",)
-"""Sources whose SGD has a momentum where a row does not say (bench.py: 0.9); torch's own has none."""
+    Attributes
+    ----------
+    targets
+        Matrices with adapters; None: every linear layer.
+    momentum
+        Its SGD has one.
+    chunk_vocabulary
+        Entries of the vocabulary that a chunked head takes at a time; None: all.
+    """
+
+    targets: tuple[str, ...] | None = None
+    momentum: bool = False
+    chunk_vocabulary: int | None = None
+
+
+NOTHING: Mapping[str, LeftOpen] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +65,13 @@ class Point:
     said: str
 
 
-def read_point(row: Mapping[str, str], shape_of: Callable[[str], ModelShape], *, place: str) -> Point:
+def read_point(
+    row: Mapping[str, str],
+    shape_of: Callable[[str], ModelShape],
+    *,
+    place: str,
+    left_open: Mapping[str, LeftOpen] = NOTHING,
+) -> Point:
     """A row of a table of measurements.
 
     Parameters
@@ -61,6 +83,8 @@ def read_point(row: Mapping[str, str], shape_of: Callable[[str], ModelShape], *,
         Shape of a model by its name.
     place
         File and line, for messages.
+    left_open
+        By the first word of a source, what its rows leave open.
 
     Raises
     ------
@@ -79,7 +103,12 @@ def read_point(row: Mapping[str, str], shape_of: Callable[[str], ModelShape], *,
         raise RefusedError(
             f"{absent[0]} is {row.get(absent[0])!r}, and must be said", where=place, remedy="fill it in"
         )
-    plan = _plan(row, shape_of(row["model"]), place)
+    shape = shape_of(row["model"])
+    if row.get("plan"):
+        plan = plan_of(_values(row["plan"], place), shape, place=place)
+    else:
+        word = (row.get("source") or " ").split(" ")[0]
+        plan = _plan(row, shape, place, left_open.get(word, LeftOpen()))
     said = f"{row['model']} {row['task']} {plan.tokens:,} {row.get('attention', '')} {plan.checkpointing}"
     return Point(
         plan=plan,
@@ -96,12 +125,24 @@ def predicted(point: Point, card: Card) -> float:
     return phase.allocated if point.kind == "max_memory_allocated" else phase.reserved
 
 
-def _plan(row: Mapping[str, str], shape: ModelShape, place: str) -> Plan:
+def _values(text: str, place: str) -> Mapping[str, object]:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise RefusedError(
+            f"plan is {text[:40]!r}, and no JSON object", where=place, remedy="leave the column empty"
+        )
+    return values
+
+
+def _plan(row: Mapping[str, str], shape: ModelShape, place: str, open_: LeftOpen) -> Plan:
     words = row["task"].split()
     training = _training(words[0], place)
     _refuse_contradiction(row, words, place)
     precision, sharded = _dtype(row.get("dtype") or "", words, training=training, place=place)
-    optimizer, kernel, offload = _optimizer(row, training=training, place=place)
+    optimizer, kernel, offload = _optimizer(row, open_, training=training, place=place)
     head, chunk = _head(row.get("loss_head") or "", place)
     plan = Plan(
         model=shape,
@@ -121,18 +162,14 @@ def _plan(row: Mapping[str, str], shape: ModelShape, place: str) -> Plan:
         attention=_kernel(row.get("attention") or "", place),
         head=head,
         chunk=chunk,
+        chunk_vocabulary=open_.chunk_vocabulary,
         engine=None,
     )
     if not row.get("lora_rank"):
         return plan
     sets = re.search(r"(\d+) adapter sets", row["optimizer"])
-    rank, targets = _whole(row, "lora_rank", place), SOURCES.get(_source(row))
-    return replace(plan, lora=Lora(rank=rank, targets=targets, sets=int(sets[1]) if sets else 1))
-
-
-def _source(row: Mapping[str, str]) -> str:
-    """Whose measurement it is, in a word."""
-    return (row.get("source") or " ").split(" ")[0]
+    rank = _whole(row, "lora_rank", place)
+    return replace(plan, lora=Lora(rank=rank, targets=open_.targets, sets=int(sets[1]) if sets else 1))
 
 
 def _training(said: str, place: str) -> bool:
@@ -198,7 +235,7 @@ def _dtype(said: str, words: list[str], *, training: bool, place: str) -> tuple[
 
 
 def _optimizer(
-    row: Mapping[str, str], *, training: bool, place: str
+    row: Mapping[str, str], open_: LeftOpen, *, training: bool, place: str
 ) -> tuple[Optimizer, StepKernel | None, OptimizerOffload]:
     """The optimizer, how it steps if that is said, and where its states lie."""
     said = row.get("optimizer") or ""
@@ -208,7 +245,7 @@ def _optimizer(
     paged = "paged_" if "paged" in name or "paged" in rest else ""
     if eight:
         name = f"{paged}adamw_8bit"
-    elif name == "sgd" and ("momentum" in rest or _source(row) in MOMENTUM):
+    elif name == "sgd" and ("momentum" in rest or open_.momentum):
         name = "sgd_momentum"
     if not training and not said:
         name = "adamw"

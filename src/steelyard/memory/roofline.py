@@ -97,7 +97,7 @@ def decode(
     Examples
     --------
     >>> from steelyard.memory.cards import card
-    >>> from steelyard.memory.shapes import Layer, Linear, Mlp
+    >>> from steelyard.memory.shapes import Attention, Layer, Linear, Mlp, ModelShape
     >>> heads = Attention(heads=16, kv_heads=8, head_dim=128, value_dim=128, cache_dim=2048)
     >>> every = (Linear(name="all of a layer", inputs=1024, outputs=15360, reads="own"),)
     >>> layer = Layer(count=28, attention=heads, mlp=Mlp(width=3072), linears=every, vectors=2304)

@@ -46,7 +46,6 @@ NESTED = 0.5 + (1 + 4 / 256) / 64
 EIGHT = 2 * (1 + 4 / 256)
 """Bytes of both moments."""
 
-_ROUTERS = frozenset({"gate", "router"})
 _WEIGHT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 2, "fp32": 4}
 _MOMENT: dict[Precision, int] = {"bf16": 2, "autocast": 4, "sharded": 4, "master": 4, "fp32": 4}
 
@@ -77,10 +76,15 @@ def adapted(shape: ModelShape, lora: Lora) -> tuple[tuple[int, Linear], ...]:
     RefusedError
         A target is no matrix of this model.
     """
-    every = [(layer.count, linear) for layer in shape.layers for linear in layer.linears]
     if lora.targets is None:
         # What PEFT's "all-linear" finds: in transformers, experts and routers are bare tensors.
-        return tuple((n, each) for n, each in every if each.copies == 1 and each.name not in _ROUTERS)
+        return tuple(
+            (layer.count, linear)
+            for layer in shape.layers
+            for linear in layer.linears
+            if linear.copies == 1 and not (linear.reads == "mlp norm" and linear.outputs == layer.mlp.experts)
+        )
+    every = [(layer.count, linear) for layer in shape.layers for linear in layer.linears]
     known = {linear.name for _, linear in every}
     for target in lora.targets:
         if target not in known:

@@ -446,7 +446,8 @@ def _engine(
     parallel = asked.whole("vllm_tensor_parallel_size", least=1)
     if launch.gpus % parallel:
         raise asked.refused(
-            f"vllm_tensor_parallel_size {parallel} does not divide {launch.gpus} GPUs", "change one of them"
+            f"vllm_tensor_parallel_size {parallel} does not divide the {launch.gpus} of the trainer's GPUs",
+            f"say how many GPUs the trainer has: --gpus {parallel} or a multiple (num_processes in the file)",
         )
     context = asked.maybe("vllm_max_model_length", least=1)
     if context is None and model.positions is not None:

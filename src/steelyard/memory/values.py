@@ -139,6 +139,8 @@ class Card:
         Bytes per second: on paper, and what a long read reaches.
     flops
         Dense bf16 operations per second, on paper; None where no public figure exists.
+    cuda
+        It runs what is written for CUDA (or, AMD's, for ROCm): vLLM, bitsandbytes, Liger, flash-attn.
     unified
         Memory is shared with the host (DGX Spark, Apple): what lies "on the host" lies here, too.
     source
@@ -151,6 +153,7 @@ class Card:
     sustained: float
     flops: float | None
     unified: bool = False
+    cuda: bool = True
     source: str = ""
 
 

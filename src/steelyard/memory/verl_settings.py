@@ -136,7 +136,7 @@ def _plan(asked: Settings, model: ModelShape, gpus: int, notes: list[str]) -> Pl
         prompts=prompts,
         precision=_precision(asked, megatron=megatron),
         optimizer=optimizer,
-        # DistributedDataParallelConfig(grad_reduce_in_fp32=True), verl/utils/megatron_utils.py
+        # verl/utils/megatron_utils.py has gradients reduced in fp32
         gradient_bytes=4 if megatron else None,
         step_kernel=kernel,
         lora=lora,
@@ -410,8 +410,10 @@ def _engine(asked: Settings, model: ModelShape, lora: Lora | None, gpus: int, no
     apart = not asked.flag("actor_rollout_ref.hybrid_engine") or asked.whole(ROLLOUT + "nnodes") > 0
     if not apart and gpus % parallel:
         raise asked.refused(
-            f"{ROLLOUT}tensor_model_parallel_size {parallel} does not divide {gpus} GPUs",
-            "set it to 1 (verl's default is 2)" if gpus == 1 else "change one of them",
+            f"{ROLLOUT}tensor_model_parallel_size {parallel} does not divide the {gpus} of the trainer's "
+            "GPUs",
+            f"say how many GPUs the trainer has: --gpus {parallel} or a multiple (trainer.n_gpus_per_node); "
+            "or set it to 1 (verl's default is 2)",
         )
     bucket = asked.get(ROLLOUT + "update_weights_bucket_megabytes")
     name = "checkpoint_engine.update_weights_bucket_megabytes"

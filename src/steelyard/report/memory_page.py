@@ -36,10 +36,12 @@ def write_memory_page(path: Path | str, reports: Sequence[FitReport], *, title: 
     figures: list[Figure] = []
     if len(reports) > 1:
         heads, rows = words.compared(reports)
+        told = words.cheapest(reports)
+        best = f"<p><b>{text(told)}</b></p>" if told else ""
         body += [
             blocks.heading("Card by card", "cards"),
             Html(
-                f'<div class="card flows"><p>{text(words.COMPARED)}</p>'
+                f'<div class="card flows">{best}<p>{text(words.COMPARED)}</p>'
                 f"{blocks.table(heads, rows, kind='calls')}</div>"
             ),
         ]

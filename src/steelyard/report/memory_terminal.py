@@ -106,7 +106,7 @@ def print_comparison(console: Console, reports: Sequence[FitReport]) -> None:
         collapse_padding=True,
     )
     for place, head in enumerate(heads):
-        numeric = place in {2, 4, 6}
+        numeric = place in {2, 4, 5, 6, 7}
         table.add_column(
             head,
             justify="right" if numeric else "left",
@@ -116,7 +116,13 @@ def print_comparison(console: Console, reports: Sequence[FitReport]) -> None:
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     console.print(table)
+    if told := words.cheapest(reports):
+        console.print(Text(told, style="bold"), width=width)
     console.print(Text(words.COMPARED, style="dim"), width=width)
+    if not any(map(words.runs, reports)):
+        for report in reports:
+            if told := words.together(report.fit):
+                console.print(Text(f"\n{plain(report.fit.card.name)}: {plain(told)}"), width=width)
     for report in reports:
         if stopped := words.stopped(report):
             named = f"\n{plain(report.fit.card.name)}: {stopped.replace(' (see below)', '')}"

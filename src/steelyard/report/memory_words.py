@@ -8,19 +8,23 @@ source. Nothing is computed here that the fit does not hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from string import ascii_letters
 from typing import Final, NamedTuple
 
 from steelyard.memory.lints import Lint
 from steelyard.memory.plan import Engine, Lora, Plan
 from steelyard.memory.values import GIB, Fit, Lever, Owner, Phase, Resident, Verdict
-from steelyard.report.units import counted, number
+from steelyard.report.units import amount, counted, number
 from steelyard.report.words import Section, plain
 
 NOTICED: Final = 0.005
 """The part of the peak that is worth a change; what buys less is told apart."""
 OTHERS: Final = "Little or nothing to gain by these"
-COMPARED: Final = "GiB on the fullest GPU; batch: the largest micro-batch, or tokens of a pass, that fits."
+COMPARED: Final = (
+    "GiB on the fullest GPU; batch: the largest micro-batch, or tokens of a pass, that fits; step: its time, "
+    "busy, and with the wait for rewards where those were told."
+)
 NOTES: Final = "How the settings were read"
 NO_LEVER: Final = "No change that is known here lowers the peak."
 TITLES: Final = {"generation": "Generation", "training": "Training", "sync": "Weight sync"}
@@ -49,6 +53,10 @@ class FitReport(NamedTuple):
         What a real allocation said of it, if one was made.
     notes
         What a settings file says that was read in another way than it stands there, or not at all.
+    step_s
+        Seconds of a step, busy, and with the wait for rewards where that is known; None if not known.
+    dollars
+        Of a step; None if no price was told.
     """
 
     fit: Fit
@@ -56,6 +64,8 @@ class FitReport(NamedTuple):
     speed: tuple[Section, ...] = ()
     checked: Section | None = None
     notes: tuple[str, ...] = ()
+    step_s: float | None = None
+    dollars: float | None = None
 
 
 class Line(NamedTuple):
@@ -151,7 +161,7 @@ def ground(plan: Plan) -> str:
         f"{number(plan.prompt)} + {number(plan.completion)} tokens",
         f"micro-batch {number(plan.micro_batch)}",
         *([f"at most {number(plan.micro_tokens)} tokens a pass"] if plan.micro_tokens else []),
-        *([f"{number(plan.prompts)} prompts x {number(plan.generations)}"] if plan.task == "grpo" else []),
+        *([f"{counted(plan.prompts, 'prompt')} x {number(plan.generations)}"] if plan.task == "grpo" else []),
         "no checkpointing" if plan.checkpointing == "none" else f"checkpointing by {plan.checkpointing}",
         f"{plan.attention} attention",
         f"{plan.head} head" + (f" of {plan.chunk} tokens" if plan.head == "chunked" else ""),
@@ -324,8 +334,9 @@ def parameters(plan: Plan) -> str:
 
 
 def compared(reports: Sequence[FitReport]) -> tuple[list[str], list[list[str]]]:
-    """Several cards in a table: its heads and its rows."""
-    heads = ["card", "verdict", "GiB", "range", "of", "peak in", "batch"]
+    """Several cards in a table: its heads and its rows; dollars where a price was told."""
+    priced = any(one.dollars is not None for one in reports)
+    heads = ["card", "verdict", "GiB", "range", "of", "batch", "step", *(["$ a step"] if priced else [])]
     rows = [
         [
             plain(fit.card.name),
@@ -333,9 +344,33 @@ def compared(reports: Sequence[FitReport]) -> tuple[list[str], list[list[str]]]:
             gib(fit.estimate.peak.bytes),
             f"{gib(fit.estimate.low)} to {gib(fit.estimate.high)}",
             gib(fit.card.bytes),
-            TITLES[fit.estimate.peak.name].lower(),
-            largest(fit)[0][1].removesuffix(" fits"),
+            largest(fit)[0][1].removesuffix(" fits").removesuffix(" tokens"),
+            "" if one.step_s is None else amount(one.step_s, "s"),
+            *([_money(one.dollars)] if priced else []),
         ]
-        for fit in (one.fit for one in reports)
+        for one, fit in ((one, one.fit) for one in reports)
     ]
     return heads, rows
+
+
+def _money(dollars: float | None) -> str:
+    return "" if dollars is None else amount(dollars, "$")
+
+
+def runs(report: FitReport) -> bool:
+    """It fits, if tightly, and nothing stops it."""
+    return report.fit.verdict != "does not fit" and not stopped(report)
+
+
+def cheapest(reports: Sequence[FitReport]) -> str:
+    """The card that fits for the fewest dollars a step; empty where no price was told."""
+    if all(one.dollars is None for one in reports) and any(map(runs, reports)):
+        return ""
+    fitting = [one for one in reports if runs(one)]
+    if not fitting:
+        return "None of them fits and runs as planned."
+    best = min(fitting, key=lambda one: inf if one.dollars is None else one.dollars)
+    if best.dollars is None:
+        return "Of none that fits is a step's price known."
+    tight = ", which is tight" if best.fit.verdict == "tight" else ""
+    return f"The cheapest that fits: {plain(best.fit.card.name)}, {_money(best.dollars)} a step{tight}."
