@@ -305,3 +305,19 @@ def _told(plan):
         phase.name: phase.bytes
         for phase in estimate(replace(plan, micro_batch=max(64, plan.micro_batch)), CARD).phases
     }
+
+
+def test_beside_four_bits_nothing_is_cast():
+    plan = Plan(model=SHAPES[0], precision="autocast", lora=Lora(quantized=True), engine=None)
+    names = {one.name for phase in estimate(plan, CARD).phases for one in phase.residents}
+    assert "weights" in names
+    assert not any("cast" in name for name in names)
+
+
+def test_a_cache_of_a_forward_pass_in_fp32_is_twice_as_large():
+    plan = Plan(model=SHAPES[0], task="inference", precision="bf16")
+    half, whole = (
+        sum(one.bytes for one in estimate(each, CARD).peak.residents if one.name == "KV cache")
+        for each in (plan, replace(plan, precision="fp32"))
+    )
+    assert whole == 2 * half > 0

@@ -88,7 +88,9 @@ def casts(plan: Plan, *, layer: Layer | None = None) -> float:
 
 def head_cast(plan: Plan) -> float:
     """Of those, the head's."""
-    return 2.0 * plan.model.embedding / plan.tensor_parallel if plan.precision == "autocast" else 0.0
+    if plan.precision != "autocast" or (plan.lora is not None and plan.lora.quantized):
+        return 0.0  # beside 4 bits, what is not quantized is in bf16
+    return 2.0 * plan.model.embedding / plan.tensor_parallel
 
 
 def resident(name: str, size: float, formula: str, source: str = COUNTED) -> Resident:

@@ -10,13 +10,15 @@ from steelyard.memory.values import GIB, Card, Resident
 
 VLLM = "vLLM, gpu_memory_utilization: weights, a profiled forward pass, and all the rest for the cache"
 SLEEP = "docs/memory.md, Engine: asleep it leaves 1 to 3 GiB (context, graphs, communicators); the middle"
-GRAPHS = "vLLM, CUDA graphs: recorded after its share has been reckoned; 0.3 to 1 GiB for 70 sizes of a batch"
+GRAPHS = "vLLM, CUDA graphs: recorded after it has measured its share; 0.3 to 1 GiB are told of; a choice"
 PUSH = "TRL, generation/vllm_generation.py: one tensor after another; verl packs buckets of 2 GiB"
 GATHER = (
     "TRL, ds3_gather_for_generation, and gather_if_zero3 around merge_adapter; deepspeed GatheredParameters"
 )
 GENERATE = "transformers generate: keys and values of every sequence, and a layer's copied as it grows"
 
+CONTEXT_BYTES = 0.5e9
+"""CUDA's context and kernels of one process; device-wide, in no figure of torch."""
 ASLEEP = 2.0 * GIB
 GRAPH_BYTES = 0.5 * GIB
 
@@ -192,7 +194,8 @@ def _generate(plan: Plan) -> list[Resident]:
 
 
 def _context(one: Engine) -> list[Resident]:
-    return [_resident("engine's context", 0.5e9, "a process of its own", SLEEP)] if one.own_process else []
+    said = "a process of its own"
+    return [_resident("engine's context", CONTEXT_BYTES, said, SLEEP)] if one.own_process else []
 
 
 def _resident(name: str, size: float, formula: str, source: str = VLLM) -> Resident:

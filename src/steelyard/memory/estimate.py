@@ -19,11 +19,9 @@ from steelyard.memory.values import Card, Confidence, Estimate, Phase, PhaseName
 
 GATHERED = "FSDP2: bf16 copies of a layer in use and of the next; the ends' until the backward pass ends"
 AUTOCAST = "torch.autocast: a cast of each fp32 matrix, kept for the backward pass"
-CONTEXT = "docs/memory.md, Accuracy: 0.3 to 0.75 GB of a process; the middle"
+CONTEXT = "docs/memory.md, Accuracy: 0.3 to 0.75 GB of a process are told of; a choice"
 ALLOCATOR = "torch's caching allocator: holes between blocks"
 
-CONTEXT_BYTES = 0.5e9
-"""CUDA's context and kernels of one process; device-wide, in no figure of torch."""
 FRAGMENTATION = 0.01
 """Share of what a pass makes, states apart, that the allocator has reserved and cannot use, beside blocks
 whose size is known. A choice: docs/memory.md, Accuracy, says what shares of 0 and 3 % would do."""
@@ -103,11 +101,9 @@ def moments(plan: Plan) -> list[tuple[str, list[Resident], float]]:
 def forward(plan: Plan) -> list[Resident]:
     """A forward pass alone, with a cache of keys and values: at its widest layer, or at its head."""
     tokens, shape = plan.step_tokens, plan.model
-    cache = resident(
-        "KV cache",
-        2.0 * plan.micro_batch * shape.cached(plan.tokens),
-        f"2 B x {plan.micro_batch} sequences x {shape.cached(plan.tokens):,} of {plan.tokens:,} tokens each",
-    )
+    each, values = 4 if plan.precision == "fp32" else 2, shape.cached(plan.tokens)
+    said = f"{each} B x {plan.micro_batch} sequences x {values:,}: {plan.tokens:,} tokens each"
+    cache = resident("KV cache", float(each * plan.micro_batch * values), said)
     widest = max(activations.of_layer(plan, layer).forward for layer in shape.layers)
     layer = resident(
         "activations", widest, f"{widest / max(tokens, 1):,.0f} B x {tokens:,} tokens of one layer"
@@ -282,7 +278,7 @@ def _phase(name: PhaseName, moment: str, found: list[Resident], hole: float = 0.
     context = Resident(
         name="CUDA context",
         owner="device",
-        bytes=CONTEXT_BYTES,
+        bytes=engine.CONTEXT_BYTES,
         formula="of one process",
         source=CONTEXT,
     )
