@@ -15,52 +15,19 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard.memory.cards import CARDS, card
+from steelyard.memory.catalogue import shape_of
 from steelyard.memory.roofline import decode
-from steelyard.memory.shapes import Attention, Layer, Linear, Mlp, ModelShape
+from steelyard.memory.shapes import ModelShape
 
 # shared/design/memory.md: tokens/s at 128 sequences by context, and the cache's share of traffic at 4,096
 DESIGN = {"0.6B": (2719, 386, 98), "4B": (1338, 277, 91), "8B": (909, 253, 83)}
 CONTEXTS = (512, 4096)
 SEQUENCES = 128
-# hidden, layers, heads, FFN, tied of Qwen3's config.json; 8 KV heads of 128 in all
-QWEN3 = {
-    "0.6B": (1024, 28, 16, 3072, True),
-    "4B": (2560, 36, 32, 9728, True),
-    "8B": (4096, 36, 32, 12288, False),
-    "32B": (5120, 64, 64, 25600, False),
-}
+SIZES = ("0.6B", "4B", "8B", "32B")  # of Qwen3
 
 
-def shape(name: str) -> ModelShape:
-    hidden, depth, heads, width, tied = QWEN3[name]
-    own, cached = heads * 128, 8 * 128
-    sizes = {
-        "q_proj": (hidden, own),
-        "k_proj": (hidden, cached),
-        "v_proj": (hidden, cached),
-        "o_proj": (own, hidden),
-        "gate_proj": (hidden, width),
-        "up_proj": (hidden, width),
-        "down_proj": (width, hidden),
-    }
-    layer = Layer(
-        count=depth,
-        attention=Attention(
-            heads=heads, kv_heads=8, head_dim=128, value_dim=128, cache_dim=2 * cached, qk_norm=True
-        ),
-        mlp=Mlp(width=width),
-        linears=tuple(Linear(name=word, inputs=i, outputs=o) for word, (i, o) in sizes.items()),
-        vectors=2 * hidden + 2 * 128,
-    )
-    return ModelShape(
-        name=name,
-        family="qwen3",
-        hidden=hidden,
-        vocabulary=151_936,
-        layers=(layer,),
-        tied=tied,
-        vectors=hidden,
-    )
+def shape(size: str) -> ModelShape:
+    return shape_of(f"Qwen3-{size}")
 
 
 def beside_the_design(console: Console) -> None:
@@ -87,12 +54,12 @@ def by_card(console: Console) -> None:
     table = Table(title="tokens/s at most, context 2,048: one stream / 128 streams")
     table.add_column("card")
     table.add_column("sustained GB/s", justify="right")
-    for size in QWEN3:
+    for size in SIZES:
         table.add_column(size, justify="right")
     began, count = time.perf_counter(), 0
     for where in CARDS.values():
         cells = []
-        for size in QWEN3:
+        for size in SIZES:
             one, many = (decode(shape(size), where, batch=n, context=2048) for n in (1, SEQUENCES))
             bound = "*" if many.bound == "compute" else ""
             cells.append(f"{one.tokens_per_s:,.0f} / {many.tokens_per_s:,.0f}{bound}")
