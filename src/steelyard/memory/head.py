@@ -84,7 +84,7 @@ def head(plan: Plan) -> Head:
     largest = _logits(
         tokens, vocabulary, held + 12.0 + cap, f"{said}, log-softmax, two gradients in fp32", source
     )
-    fresh = 8.0 if plan.precision == "fp32" else 10.0
+    fresh = TWO_COPIES if plan.precision == "fp32" else TWO_COPIES + value
     forward = _logits(tokens, vocabulary, fresh + cap, f"{value:g} B a logit, fp32, log-softmax", source)
     return Head(
         forward=(forward,),

@@ -320,12 +320,6 @@ def largest(fit: Fit) -> list[tuple[str, str, str]]:
     ]
 
 
-def largest_in_a_line(fit: Fit) -> str:
-    """The same in a sentence."""
-    told = ", ".join(f"{name} {value}" for name, value, _ in largest(fit))
-    return f"Largest here, each alone: {told}."
-
-
 def parameters(plan: Plan) -> str:
     """The model's size."""
     shape = plan.model
